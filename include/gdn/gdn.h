@@ -1,0 +1,526 @@
+/* libgdn: Gated DeltaNet prefill and decode on a CPU or a GPU.
+ *
+ * One head's token recurrence, which every entry point computes (row vectors; S is [K, V]):
+ *
+ *     S_t = alpha_t (I - beta_t k_t^T k_t) S_{t-1} + beta_t k_t^T v_t
+ *     o_t = scale * q_t S_t                                   alpha_t = exp(log_decay_t)
+ *
+ * (Yang, Kautz, Hatamizadeh, "Gated Delta Networks", equation 10). docs/algorithm.md derives the
+ * chunked form from it. The state is kept in float32 inside every call.
+ *
+ * Conventions of this header
+ *   Shapes    are written outermost first; strides count elements, not bytes.
+ *   Memory    is the caller's, always. "Backend memory" is host memory for a CPU context and the
+ *             context's device memory for a CUDA context; q, k, v, o, gates, states, cu_seqlens,
+ *             slots and the workspace all live there. Argument structs are host memory.
+ *   Errors    every function that can fail returns a gdn_status; gdn_last_error() then names the
+ *             argument, its value and what is allowed. A call that fails on its arguments has
+ *             written nothing. Invalid enums, sizes and pointers are errors, not undefined behaviour.
+ *   Structs   start with struct_size and grow at their end. Fill them with their _init function,
+ *             which writes the real defaults, then change fields.
+ *   Threads   a context, and the plans made from it, may be used from several threads at once if
+ *             each call has a workspace of its own. Creation and destruction are not concurrent
+ *             with use.
+ *   Streams   `stream` is a cudaStream_t for a CUDA context (NULL: the default stream) and ignored
+ *             by a CPU context. CUDA calls return when the work is queued.
+ */
+#ifndef GDN_GDN_H
+#define GDN_GDN_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#if defined(GDN_STATIC)
+#define GDN_API
+#elif defined(__GNUC__)
+#define GDN_API __attribute__((visibility("default")))
+#else
+#define GDN_API
+#endif
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* The version of this header. The library's own is gdn_version(). */
+#define GDN_VERSION_MAJOR 0
+#define GDN_VERSION_MINOR 1
+#define GDN_VERSION_PATCH 0
+#define GDN_VERSION_NUMBER (GDN_VERSION_MAJOR * 10000 + GDN_VERSION_MINOR * 100 + GDN_VERSION_PATCH)
+
+/* Alignment, in bytes, that a workspace pointer must have on every backend. */
+#define GDN_WORKSPACE_ALIGNMENT 256
+
+/* Most tokens of one row of a decode call. */
+#define GDN_MAX_DECODE_TOKENS 16
+
+/* ---------------------------------------------------------------------------------- Statuses */
+
+typedef enum gdn_status {
+    GDN_OK = 0,
+    GDN_ERROR_INVALID_ARGUMENT = 1, /* an argument is wrong; the message names it */
+    GDN_ERROR_UNSUPPORTED = 2, /* valid, but nothing in this build or on this device does it */
+    GDN_ERROR_SLOT_CONFLICT = 3, /* a slot written by one row is read or written by another */
+    GDN_ERROR_WORKSPACE_TOO_SMALL = 4,
+    GDN_ERROR_OUT_OF_MEMORY = 5, /* the allocator or the device had no memory */
+    GDN_ERROR_BACKEND_UNAVAILABLE = 6, /* the backend is not built, not found or has no device */
+    GDN_ERROR_DEVICE = 7, /* the device or its driver reported an error; the message names it */
+    GDN_ERROR_VERSION_MISMATCH = 8, /* a struct_size or a backend module of another version */
+    GDN_ERROR_INTERNAL = 9 /* a promise of the library broke; please report it */
+} gdn_status;
+
+/* The constant's own spelling, "GDN_ERROR_DEVICE"; "unknown gdn_status" for any other value. */
+GDN_API const char *gdn_status_string(gdn_status status);
+
+/* The message of the calling thread's last failing call, one line without a newline; "" before any.
+ * Valid until that thread's next failing call. */
+GDN_API const char *gdn_last_error(void);
+
+/* The library's version as GDN_VERSION_NUMBER, as "0.1.0", and what was built in, as one line of
+ * space-separated words such as "cpu openblas openmp". Static strings. */
+GDN_API int32_t gdn_version(void);
+GDN_API const char *gdn_version_string(void);
+GDN_API const char *gdn_features(void);
+
+/* ------------------------------------------------------------------------- Element types, tensors */
+
+typedef enum gdn_dtype {
+    GDN_DTYPE_NONE = 0,
+    GDN_DTYPE_F32 = 1,
+    GDN_DTYPE_BF16 = 2,
+    GDN_DTYPE_F16 = 3,
+    GDN_DTYPE_I32 = 4,
+    GDN_DTYPE_I64 = 5,
+    GDN_DTYPE_U8 = 6
+} gdn_dtype;
+
+/* Bytes of one element (0 for NONE and unknown values) and the name, "bf16" ("unknown" likewise). */
+GDN_API size_t gdn_dtype_size(gdn_dtype dtype);
+GDN_API const char *gdn_dtype_name(gdn_dtype dtype);
+
+/* Converts `count` elements between float32, bfloat16 and float16 in host memory. Narrowing rounds
+ * to nearest, ties to even; NaN stays NaN; overflow gives infinity. src and dst must not overlap.
+ * Returns INVALID_ARGUMENT for another dtype, a NULL pointer with count > 0, or a negative count. */
+GDN_API gdn_status gdn_convert(void *dst, gdn_dtype dst_dtype, const void *src, gdn_dtype src_dtype, int64_t count);
+
+/* A borrowed view: element (i0, i1, ...) is at data + sum(i * stride) elements. Nothing is owned. */
+#define GDN_MAX_RANK 5
+typedef struct gdn_tensor {
+    void *data;
+    gdn_dtype dtype;
+    int32_t rank;
+    int64_t size[GDN_MAX_RANK];
+    int64_t stride[GDN_MAX_RANK];
+} gdn_tensor;
+
+/* A dense row-major view of `data` with the given sizes (rank of them, each >= 0). With an invalid
+ * rank (outside 1..GDN_MAX_RANK) the result has rank 0, which every call refuses by name. */
+GDN_API gdn_tensor gdn_tensor_dense(void *data, gdn_dtype dtype, int32_t rank, const int64_t *size);
+
+/* ----------------------------------------------------------------------------------- Backends */
+
+/* What gdn_backend_info says of one backend. Filled by the library; strings are NUL-terminated. */
+typedef struct gdn_backend_report {
+    size_t struct_size;
+    int32_t usable; /* 1: a context can be created on it */
+    int32_t num_devices; /* devices it can use; 1 for the CPU */
+    char name[32]; /* "cpu", "cuda" */
+    char description[224]; /* usable: what it runs on; one line */
+    char reason[256]; /* not usable: why; one line. Else "" */
+} gdn_backend_report;
+
+/* The backends this library knows, usable or not, best first. gdn_backend_info fills *report for
+ * `index` in 0..gdn_backend_count()-1 and looks at the machine afresh each time: it loads a module
+ * to ask it, but creates no device context. The caller sets report->struct_size = sizeof *report.
+ * Returns INVALID_ARGUMENT (index, NULL) or VERSION_MISMATCH (struct_size). */
+GDN_API int32_t gdn_backend_count(void);
+GDN_API gdn_status gdn_backend_info(int32_t index, gdn_backend_report *report);
+
+/* ------------------------------------------------------------------------------------ Context */
+
+typedef struct gdn_context gdn_context; /* one device of one backend */
+
+typedef enum gdn_log_level {
+    GDN_LOG_ERROR = 0,
+    GDN_LOG_INFO = 1, /* once a context: what was found and chosen */
+    GDN_LOG_CHOICE = 2 /* once a plan: each implementation chosen or refused, with the reason */
+} gdn_log_level;
+
+/* Called with one line without a newline, in the thread of the call that caused it; several threads
+ * may call at once if several use the context. */
+typedef void (*gdn_log_fn)(void *user, gdn_log_level level, const char *line);
+
+/* Host memory for contexts and plans (nothing else is ever allocated on the host). `alloc` returns
+ * at least `size` bytes at `alignment` (a power of two) or NULL. Both functions are set, or neither. */
+typedef struct gdn_allocator {
+    void *(*alloc)(void *user, size_t size, size_t alignment);
+    void (*free)(void *user, void *ptr);
+    void *user;
+} gdn_allocator;
+
+typedef enum gdn_blas {
+    GDN_BLAS_AUTO = 0, /* a BLAS library for the generic products where one is there */
+    GDN_BLAS_OFF = 1 /* the plain products; no BLAS library is called or configured */
+} gdn_blas;
+
+typedef struct gdn_context_options {
+    size_t struct_size;
+    const char *backend; /* "auto" (default: the best usable one), "cpu", "cuda" */
+    int32_t device; /* device ordinal of the backend; default 0 */
+    int32_t num_threads; /* CPU: threads a call uses, the caller's included; 0 (default): what the
+                            cgroup quota and the affinity mask allow, not the machine's core count */
+    gdn_blas blas; /* default AUTO. On the CPU with a pthread build of OpenBLAS, whose thread count is
+                      process-global, the first context sets it to 1 and the last one destroyed restores it */
+    int32_t ignore_environment; /* 1: read no GDN_* variable; default 0 (docs/environment.md lists them) */
+    const char *implementations; /* NULL, or a comma-separated list of name prefixes to allow, each with
+                                    "-" before it to exclude: "generic", "-cpu.avx512"; as GDN_IMPL */
+    const char *cpu_isa; /* NULL, or the highest instruction set to use: "scalar", "avx2", "avx512",
+                            "neon"; never raises what the CPU offers; as GDN_CPU_ISA */
+    const char *backend_path; /* NULL, or a folder to look for backend modules in, after the library's own */
+    gdn_allocator allocator; /* default: both NULL, the C library's */
+    gdn_log_fn log; /* NULL: nothing is logged unless GDN_VERBOSE asks, then to stderr */
+    void *log_user;
+} gdn_context_options;
+
+GDN_API gdn_status gdn_context_options_init_sized(gdn_context_options *options, size_t struct_size);
+static inline gdn_status gdn_context_options_init(gdn_context_options *options)
+{
+    return gdn_context_options_init_sized(options, sizeof(*options));
+}
+
+/* Creates a context. options NULL means the defaults. On failure *context is NULL.
+ * Returns INVALID_ARGUMENT, VERSION_MISMATCH, BACKEND_UNAVAILABLE, OUT_OF_MEMORY or DEVICE.
+ * gdn_context_destroy accepts NULL and a NULL *context, sets *context to NULL, and must come after
+ * the plans made from it are destroyed and their work is done. */
+GDN_API gdn_status gdn_context_create(gdn_context **context, const gdn_context_options *options);
+GDN_API void gdn_context_destroy(gdn_context **context);
+
+/* The context's backend ("cpu"); static. NULL context: "". */
+GDN_API const char *gdn_context_backend(const gdn_context *context);
+
+/* Backend memory for examples, tools and tests: alloc, free, copy in stream order, fill with a byte,
+ * wait for a stream. For a CPU context these are the C library's and return at once. gdn_memory_free
+ * accepts a NULL *ptr and sets it to NULL. `direction` says which side is host memory; a copy that
+ * involves pageable host memory on a CUDA context has finished with it on return.
+ * Return INVALID_ARGUMENT, OUT_OF_MEMORY or DEVICE. */
+typedef enum gdn_copy_direction {
+    GDN_COPY_TO_BACKEND = 0,
+    GDN_COPY_FROM_BACKEND = 1,
+    GDN_COPY_WITHIN_BACKEND = 2
+} gdn_copy_direction;
+
+GDN_API gdn_status gdn_memory_alloc(gdn_context *context, void **ptr, size_t bytes);
+GDN_API gdn_status gdn_memory_free(gdn_context *context, void **ptr);
+GDN_API gdn_status gdn_memory_copy(gdn_context *context, void *dst, const void *src, size_t bytes,
+                                   gdn_copy_direction direction, void *stream);
+GDN_API gdn_status gdn_memory_fill(gdn_context *context, void *dst, int byte, size_t bytes, void *stream);
+GDN_API gdn_status gdn_synchronize(gdn_context *context, void *stream);
+
+/* ------------------------------------------------------------------------------------ Problem */
+
+typedef enum gdn_operation {
+    GDN_OPERATION_PREFILL = 0, /* packed sequences of any length */
+    GDN_OPERATION_DECODE = 1 /* rows of 1..16 tokens: decode, or verification of drafted tokens */
+} gdn_operation;
+
+/* Which q/k head value head h uses, r = num_v_heads / num_k_heads. */
+typedef enum gdn_head_map {
+    GDN_HEAD_MAP_GROUPED = 0, /* h / r: repeat-interleave, as transformers and fla */
+    GDN_HEAD_MAP_TILED = 1 /* h mod num_k_heads, as ggml */
+} gdn_head_map;
+
+typedef enum gdn_gate_form {
+    GDN_GATE_LOG_DECAY = 0, /* gate is log_decay <= 0, natural log; -inf allowed (a reset) */
+    GDN_GATE_DECAY = 1, /* gate is alpha in [0, 1]; a true 0 allowed */
+    GDN_GATE_RAW = 2 /* gate is `a`; log_decay = -exp(A_log) * softplus(a + dt_bias), evaluated as
+                        -exp(A_log + log softplus(x)) so that a huge factor and a tiny one do not meet as inf * 0
+                        (Qwen3-Next; softplus(x) = x above 20) */
+} gdn_gate_form;
+
+typedef enum gdn_beta_form {
+    GDN_BETA_VALUE = 0, /* beta itself, in [0, 2] */
+    GDN_BETA_LOGIT = 1 /* beta = beta_scale * sigmoid(b) */
+} gdn_beta_form;
+
+/* l2 normalisation of each q and each k vector, in float32, before anything else sees it. */
+typedef enum gdn_qk_norm {
+    GDN_QK_NORM_NONE = 0,
+    GDN_QK_NORM_RSQRT = 1, /* x * rsqrt(sum(x^2) + eps): transformers, fla */
+    GDN_QK_NORM_EPS_OUTSIDE = 2 /* x / (sqrt(sum(x^2)) + eps): pymllm */
+} gdn_qk_norm;
+
+/* How products may be rounded. The state and every accumulation are float32 in all of them. An
+ * implementation that cannot honour the field refuses, and the plan says so. */
+typedef enum gdn_numerics {
+    GDN_NUMERICS_DEFAULT = 0, /* CPU, or float32 q/k/v: float32 products. GPU with 16-bit q/k/v:
+                                 operands rounded to that type */
+    GDN_NUMERICS_FP32 = 1, /* float32 products everywhere */
+    GDN_NUMERICS_TF32 = 2, /* operands rounded to TF32 (GPU) */
+    GDN_NUMERICS_BF16 = 3 /* operands rounded to bfloat16 */
+} gdn_numerics;
+
+typedef enum gdn_state_form {
+    GDN_STATE_DENSE = 0, /* initial_state[num_seqs] in, final_state[num_seqs] out; either may be NULL */
+    GDN_STATE_POOL = 1 /* one pool, rows chosen by read_slots and write_slots */
+} gdn_state_form;
+
+typedef enum gdn_checkpoint_form {
+    GDN_CHECKPOINT_NONE = 0,
+    GDN_CHECKPOINT_EVERY = 1, /* the state after n, 2n, ... <= len tokens of each sequence */
+    GDN_CHECKPOINT_AT = 2 /* after checkpoint_positions[] tokens, per sequence */
+} gdn_checkpoint_form;
+
+/* Layout of q, k, v, o, gate or beta: element type, strides in elements, and the alignment in bytes
+ * that the caller guarantees of the pointer passed at run time (a power of two, default 16; raise it
+ * to allow wider loads, lower it to the element size for odd pointers).
+ * Element d of head h of token t is at  t * token_stride + h * head_stride + d  for packed sequences;
+ * an equal-length batch and a decode call add  row * row_stride  with t counted within the row, and
+ * row_stride 0 there means tokens-per-row * token_stride. q, k, v, o have unit stride in d; gate and
+ * beta have no d. Inputs may have any strides >= 0 (a broadcast head is a stride of 0); strides of o
+ * must keep its elements apart. */
+typedef struct gdn_layout {
+    gdn_dtype dtype;
+    uint32_t alignment;
+    int64_t row_stride;
+    int64_t token_stride;
+    int64_t head_stride;
+} gdn_layout;
+
+/* Layout of states: element (v, k) of head h of slot s is at
+ *   s * slot_stride + h * head_stride + v * v_stride + k * k_stride.
+ * One of v_stride and k_stride is 1 and the other at least that dimension ([V, K] storage, the
+ * default: k_stride 1, v_stride head_k_dim; [K, V] storage: v_stride 1, k_stride head_v_dim).
+ * dtype is F32 (default), BF16 or F16; a 16-bit state is rounded once for each stored copy. */
+typedef struct gdn_state_layout {
+    gdn_dtype dtype;
+    uint32_t alignment;
+    int64_t slot_stride;
+    int64_t head_stride;
+    int64_t v_stride;
+    int64_t k_stride;
+} gdn_state_layout;
+
+/* Everything a plan needs to know before it sees a pointer. */
+typedef struct gdn_problem {
+    size_t struct_size;
+    gdn_operation operation; /* default PREFILL */
+
+    int32_t num_k_heads; /* q and k heads, >= 1 */
+    int32_t num_v_heads; /* v, o, gate and state heads; a positive multiple of num_k_heads */
+    int32_t head_k_dim; /* width of a q or k vector, 1..1024 */
+    int32_t head_v_dim; /* width of a v vector, 1..1024 */
+    gdn_head_map head_map; /* default GROUPED */
+
+    float scale; /* multiplies o; init writes 1/sqrt(head_k_dim); any finite value, 0 included */
+    gdn_gate_form gate_form; /* default LOG_DECAY */
+    gdn_beta_form beta_form; /* default VALUE */
+    float beta_scale; /* 1 (default), or 2 where negative eigenvalues are allowed; multiplies the
+                         sigmoid of a LOGIT; must be 1 with VALUE */
+    gdn_qk_norm qk_norm; /* default NONE */
+    float qk_norm_eps; /* >= 0 and finite; default 1e-6 */
+    gdn_numerics numerics; /* default DEFAULT */
+    int32_t chunk_size; /* tokens of a chunk; 0 (default): the implementation's choice, else a hint >= 1 */
+    int32_t num_segments; /* prefill: pieces one long sequence may be cut into, computed at once and joined by
+                             (E, F) maps. 0 (default): the implementation's fixed rule; 1: none; n > 1: n */
+
+    gdn_layout q, k, v, o; /* F32, BF16 or F16; defaults F32, dense [tokens, heads, dim]. q, k and v share one dtype */
+    gdn_layout gate, beta; /* F32 (default), or the dtype of q; defaults dense [tokens, num_v_heads] */
+
+    gdn_state_form state_form; /* default DENSE */
+    gdn_state_layout state; /* the pool, or the dense initial states; default F32, dense [slots, heads, V, K] */
+    gdn_state_layout final_state; /* DENSE only; same default */
+    gdn_dtype slots_dtype; /* POOL: element type of read_slots, write_slots, token_slots: I32 or I64 (default) */
+
+    gdn_dtype cu_seqlens_dtype; /* prefill: I32 or I64 (default); NONE: an equal-length batch without cu_seqlens */
+
+    gdn_checkpoint_form checkpoint_form; /* prefill; default NONE */
+    int32_t checkpoint_interval; /* EVERY: n >= 1 */
+    gdn_dtype checkpoint_index_dtype; /* AT: of checkpoint_positions and checkpoint_offsets; I32 or I64 (default) */
+    gdn_state_layout checkpoints; /* entries [num_checkpoints, num_v_heads, V, K]; same default as state */
+
+    int32_t tokens_per_row; /* decode: tokens of a row, 1..16; default 1 */
+
+    int64_t max_seqs; /* most sequences (prefill) or rows (decode) of a run; default 1 */
+    int64_t max_tokens; /* prefill: most tokens of a run over all sequences; default 0, must be set */
+    int64_t max_seqlen; /* prefill: longest sequence; 0 (default): max_tokens */
+    int64_t max_checkpoints; /* most checkpoint entries of a run; needed with a checkpoint_form, >= 1 */
+    size_t max_workspace; /* 0 (default): no cap; else the plan works in waves within so many bytes,
+                             with the same bits, or fails with UNSUPPORTED and the least it needs */
+
+    int32_t check; /* 1: also check slot conflicts and gate ranges on a CUDA device, to be read with
+                      gdn_plan_check; the CPU always checks them. Default 0 */
+} gdn_problem;
+
+/* Writes the defaults above for the given heads and dims: every stride dense, scale 1/sqrt(head_k_dim).
+ * Out-of-range heads and dims are refused by gdn_plan_create, not here.
+ * Returns INVALID_ARGUMENT (NULL) or VERSION_MISMATCH (struct_size). */
+GDN_API gdn_status gdn_problem_init_sized(gdn_problem *problem, size_t struct_size, int32_t num_k_heads,
+                                          int32_t num_v_heads, int32_t head_k_dim, int32_t head_v_dim);
+static inline gdn_status gdn_problem_init(gdn_problem *problem, int32_t num_k_heads, int32_t num_v_heads,
+                                          int32_t head_k_dim, int32_t head_v_dim)
+{
+    return gdn_problem_init_sized(problem, sizeof(*problem), num_k_heads, num_v_heads, head_k_dim, head_v_dim);
+}
+
+/* --------------------------------------------------------------------------------------- Plan */
+
+typedef struct gdn_plan gdn_plan; /* a validated problem, the chosen implementation, its workspace size */
+
+/* Validates the problem (copied; the caller's may go) and chooses an implementation: the first of the
+ * backend's ordered table that supports it, the generic path last. The plan keeps a pointer to
+ * the context. On failure *plan is NULL. Returns INVALID_ARGUMENT, VERSION_MISMATCH, UNSUPPORTED (with the
+ * reasons) or OUT_OF_MEMORY. gdn_plan_destroy accepts NULL and a NULL *plan and sets it to NULL. */
+GDN_API gdn_status gdn_plan_create(gdn_plan **plan, gdn_context *context, const gdn_problem *problem);
+GDN_API void gdn_plan_destroy(gdn_plan **plan);
+
+/* Bytes of workspace every run of the plan needs, in backend memory at GDN_WORKSPACE_ALIGNMENT; 0: none
+ * (the pointer may be NULL). Fixed at creation; independent of thread count. 0 for a NULL plan. */
+GDN_API size_t gdn_plan_workspace_size(const gdn_plan *plan);
+
+/* Writes what was chosen, why each earlier implementation was not, and the map of the workspace, as
+ * NUL-terminated lines; at most `size` bytes, cut if need be. *needed (optional) gets the bytes
+ * of the whole text, NUL included. buffer may be NULL with size 0. Returns INVALID_ARGUMENT. */
+GDN_API gdn_status gdn_plan_describe(const gdn_plan *plan, char *buffer, size_t size, size_t *needed);
+
+/* Waits for `stream`, then returns what the device found wrong in the metadata of the last run that
+ * used this workspace: INVALID_ARGUMENT or SLOT_CONFLICT, with the row in the message; GDN_OK if nothing.
+ * The only plan function that waits. On the CPU, where a run checks before it writes, it returns GDN_OK. */
+GDN_API gdn_status gdn_plan_check(const gdn_plan *plan, const void *workspace, void *stream);
+
+/* ------------------------------------------------------------------------------------ Prefill */
+
+/* Pointers and counts of one prefill run. Unless said otherwise a pointer is backend memory, laid out
+ * and aligned as the plan's problem says, and inputs are not written. o, final_state, checkpoints and the
+ * workspace overlap nothing else; o may not alias v. In DENSE form final_state may be the same memory as state
+ * if their layouts agree. */
+typedef struct gdn_prefill_args {
+    size_t struct_size;
+
+    int64_t num_seqs; /* N, 0..max_seqs */
+    int64_t total_tokens; /* rows of q, k, v, o, gate, beta, 0..max_tokens; an equal-length batch: N * length */
+
+    const void *q, *k; /* [total_tokens, num_k_heads, head_k_dim] */
+    const void *v; /* [total_tokens, num_v_heads, head_v_dim] */
+    void *o; /* as v; rows past cu_seqlens[N], and rows of skipped sequences, are left as they are */
+    const void *gate; /* [total_tokens, num_v_heads]: log decay, decay or a, as gate_form says */
+    const void *beta; /* [total_tokens, num_v_heads]: beta or b, as beta_form says */
+    const float *A_log, *dt_bias; /* [num_v_heads], dense; gate_form RAW only (dt_bias NULL: zeros), else NULL */
+
+    const void *cu_seqlens; /* [N + 1] prefix sums: cu[0] = 0, never decreasing, cu[N] <= total_tokens; NULL for
+                               an equal-length batch. An empty sequence passes its state on unchanged */
+
+    void *state; /* POOL: [num_slots, num_v_heads, V, K], read and written. DENSE: initial states [N, ...],
+                    read only, NULL: zeros */
+    void *final_state; /* DENSE: [N, ...] written, NULL: not wanted. POOL: NULL */
+    int64_t num_slots; /* POOL: slots in the pool, >= 0. DENSE: ignored */
+    const void *read_slots; /* POOL: [N]. A sequence is skipped, its o and slots untouched, if and only if its
+                               read or write slot is negative */
+    const void *write_slots; /* POOL: [N], may be read_slots (in place); NULL: no state is written. A slot written
+                                by one sequence and read or written by another is a SLOT_CONFLICT */
+    const uint8_t *has_initial_state; /* [N], non-zero: start from the state; 0: from zeros, whatever the slot
+                                         holds. NULL: all non-zero */
+
+    void *checkpoints; /* [num_checkpoints, num_v_heads, V, K] written; sequence order, then position order */
+    int64_t num_checkpoints; /* entries `checkpoints` has room for, <= max_checkpoints */
+    const void *checkpoint_positions; /* AT: tokens consumed, relative to the sequence's start, 1..len, strictly
+                                         increasing within a sequence */
+    const void *checkpoint_offsets; /* AT: [N + 1] prefix sums into checkpoint_positions and checkpoints */
+
+    void *workspace; /* gdn_plan_workspace_size bytes at GDN_WORKSPACE_ALIGNMENT; one per concurrent run */
+    size_t workspace_size;
+    void *stream;
+} gdn_prefill_args;
+
+/* Zeroes *args and sets struct_size. */
+GDN_API gdn_status gdn_prefill_args_init_sized(gdn_prefill_args *args, size_t struct_size);
+static inline gdn_status gdn_prefill_args_init(gdn_prefill_args *args)
+{
+    return gdn_prefill_args_init_sized(args, sizeof(*args));
+}
+
+/* Runs a PREFILL plan. Returns INVALID_ARGUMENT, SLOT_CONFLICT (found before anything is written, on the CPU),
+ * VERSION_MISMATCH, WORKSPACE_TOO_SMALL or DEVICE. On CUDA the metadata in device memory is checked by the first
+ * kernel: a bad row is skipped and reported by gdn_plan_check. */
+GDN_API gdn_status gdn_prefill(const gdn_plan *plan, const gdn_prefill_args *args);
+
+/* ------------------------------------------------------------------------------------- Decode */
+
+/* One decode (or verify) run: `num_rows` rows of tokens_per_row tokens. Fields as in gdn_prefill_args, with
+ * these shapes; R = num_rows, T = tokens_per_row. */
+typedef struct gdn_decode_args {
+    size_t struct_size;
+
+    int64_t num_rows; /* R, 0..max_seqs */
+
+    const void *q, *k; /* [R, T, num_k_heads, head_k_dim] */
+    const void *v; /* [R, T, num_v_heads, head_v_dim] */
+    void *o; /* as v */
+    const void *gate, *beta; /* [R, T, num_v_heads] */
+    const float *A_log, *dt_bias;
+
+    const int32_t *num_tokens; /* [R], 0..T: tokens of the row that are there; later ones are neither read nor
+                                  written. NULL: all T */
+
+    void *state; /* POOL or DENSE initial states, as in prefill */
+    void *final_state;
+    int64_t num_slots;
+    const void *read_slots, *write_slots; /* [R]; write_slots NULL: no final state is written */
+    const void *token_slots; /* POOL, optional: [R, T], the state after each token goes to this slot; negative:
+                                not stored. Counts as a write slot in the conflict rule; a row's own read slot may be
+                                among its token slots */
+    const uint8_t *has_initial_state;
+
+    void *workspace;
+    size_t workspace_size;
+    void *stream;
+} gdn_decode_args;
+
+GDN_API gdn_status gdn_decode_args_init_sized(gdn_decode_args *args, size_t struct_size);
+static inline gdn_status gdn_decode_args_init(gdn_decode_args *args)
+{
+    return gdn_decode_args_init_sized(args, sizeof(*args));
+}
+
+/* Runs a DECODE plan; returns as gdn_prefill. */
+GDN_API gdn_status gdn_decode(const gdn_plan *plan, const gdn_decode_args *args);
+
+/* ------------------------------------------------------------------------- Gate, and one whole call */
+
+/* Gates alone, by the formulas of gdn_gate_form RAW and gdn_beta_form LOGIT:
+ *   log_decay = -exp(A_log) * softplus(a + dt_bias),   beta = beta_scale * sigmoid(b).
+ * a, b [tokens, heads] F32, BF16 or F16; A_log, dt_bias [heads] F32 (dt_bias NULL: zeros); log_decay, beta [tokens,
+ * heads] F32 outputs; any strides >= 1. Either output may be NULL, and its inputs with it. Outputs overlap nothing.
+ * Returns INVALID_ARGUMENT or DEVICE. */
+GDN_API gdn_status gdn_gate(gdn_context *context, const gdn_tensor *a, const gdn_tensor *b, const gdn_tensor *A_log,
+                            const gdn_tensor *dt_bias, float beta_scale, const gdn_tensor *log_decay,
+                            const gdn_tensor *beta, void *stream);
+
+/* The chunkwise extend call of pymllm (pymllm.layers.attention.gdn_chunkwise.gdn_extend_chunkwise): raw gates,
+ * q and k normalised by x / (norm + 1e-6), scale head_k_dim^-1/2, grouped heads, state updated in place.
+ *   q, k          [total_tokens, H, K]  BF16, F16 or F32, not normalised
+ *   v, o          [total_tokens, HV, V] the dtype of q
+ *   a, b          [total_tokens, HV]    the dtype of q, or F32
+ *   A_log, dt_bias [HV]                 F32
+ *   state_pool    [pool_size, HV, V, K] F32
+ *   cache_indices [batch_size]          I64; negative: the sequence is skipped; duplicates are a SLOT_CONFLICT
+ *   cu_seqlens    [batch_size + 1]      I64
+ *   chunk_size    >= 1, a hint
+ * Every tensor has unit inner stride; other strides are free. The workspace is as gdn_extend_chunkwise_workspace
+ * says for the same tensors (their data pointers are not read there). Nothing is allocated: the plan is made anew by
+ * each call, on the stack. Returns as gdn_plan_create and gdn_prefill. */
+GDN_API gdn_status gdn_extend_chunkwise(gdn_context *context, const gdn_tensor *q, const gdn_tensor *k,
+                                        const gdn_tensor *v, const gdn_tensor *a, const gdn_tensor *b,
+                                        const gdn_tensor *A_log, const gdn_tensor *dt_bias,
+                                        const gdn_tensor *state_pool, const gdn_tensor *cache_indices,
+                                        const gdn_tensor *cu_seqlens, int32_t chunk_size, const gdn_tensor *o,
+                                        void *workspace, size_t workspace_size, void *stream);
+GDN_API gdn_status gdn_extend_chunkwise_workspace(gdn_context *context, const gdn_tensor *q, const gdn_tensor *k,
+                                                  const gdn_tensor *v, const gdn_tensor *a, const gdn_tensor *b,
+                                                  const gdn_tensor *state_pool, const gdn_tensor *cache_indices,
+                                                  int32_t chunk_size, size_t *bytes);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif /* GDN_GDN_H */
