@@ -15,12 +15,12 @@
  * In a backend module this is a shim over gdn_core_services, since a module links nothing of core. */
 gdn_status gdn_fail(gdn_status status, const char *format, ...) GDN_PRINTF(2, 3);
 
-#define GDN_TRY(expression)                      \
-    do {                                         \
+#define GDN_TRY(expression)                       \
+    do {                                          \
         const gdn_status gdn_try_ = (expression); \
-        if (gdn_try_ != GDN_OK) {                \
-            return gdn_try_;                     \
-        }                                        \
+        if (gdn_try_ != GDN_OK) {                 \
+            return gdn_try_;                      \
+        }                                         \
     } while (0)
 
 #endif
