@@ -86,9 +86,7 @@ def build_model(case):
         initializer_range=case.initializer_range,
     )
     if case.model == "Qwen3-Next":
-        sizes.update(
-            moe_intermediate_size=64, shared_expert_intermediate_size=64, num_experts=4, num_experts_per_tok=2
-        )
+        sizes.update(moe_intermediate_size=64, shared_expert_intermediate_size=64, num_experts=4, num_experts_per_tok=2)
     torch.manual_seed(case.seed)
     return module, model_class(config_class(**sizes)).float().eval()
 
