@@ -5,6 +5,9 @@
  *   heads h of k, hv of v; kmap(hv) is hv / (HV / H) or hv mod H, as problem->head_map says.
  * Every operation queues its work on run->stream, in order, and may use no memory but its operands.
  * Rows of a chunk past its length hold zeros in packed q, k, v and in beta, and repeat the last G.
+ * G is a pair of float32 planes [m, HV, 2, C], G = G[..., 0, :] + G[..., 1, :]: the sum and what its rounding left
+ * over. Several resets in one chunk take the sum to thousands, where one float32 is too coarse for exp(G_i - G_j);
+ * (high_i - high_j) + (low_i - low_j) is not.
  * Host-memory backends know lengths; on a device `lane_slot` entries of -1 mark work to leave out.
  */
 #ifndef GDN_CORE_GENERIC_OPS_H
@@ -28,8 +31,8 @@ typedef struct gdn_chunk {
 typedef struct gdn_wave {
     int32_t chunk_size;
     int32_t num_slots; /* m */
-    int32_t num_lanes; /* l: the most lanes a wave can have */
-    int32_t num_steps; /* the most chunks a lane can have in a wave */
+    int32_t num_lanes; /* l: the most lanes the wave can have */
+    int32_t num_steps; /* the most chunks a lane can have in it */
     const gdn_chunk *chunks; /* [m], backend memory */
     int32_t *lane_slot; /* [num_steps, l], backend memory: the slot in the wave (0..m-1), or -1 */
 } gdn_wave;
@@ -74,10 +77,12 @@ struct gdn_generic_ops {
      * slots in use where the host can know it, else `bound`. A device checks the metadata here and writes the fault. */
     gdn_status (*schedule)(const gdn_device *device, const gdn_prefill_run *run, int32_t chunk_size, gdn_chunk *chunks,
                            int64_t bound, int64_t *used);
-    /* Fills wave->lane_slot from wave->chunks. */
-    gdn_status (*begin_wave)(const gdn_device *device, const gdn_prefill_run *run, const gdn_wave *wave);
+    /* Fills wave->lane_slot from wave->chunks. Where the host can know the lanes and steps in use, num_lanes and
+     * num_steps are lowered to them first (lane_slot is [num_steps, num_lanes] of the lowered counts). */
+    gdn_status (*begin_wave)(const gdn_device *device, const gdn_prefill_run *run, gdn_wave *wave);
 
-    /* G[m, HV, C], inclusive sums of clamped log decays inside a chunk, and beta[m, HV, C], from whatever gate form. */
+    /* G[m, HV, 2, C], inclusive sums of clamped log decays inside a chunk (summed in double or as pairs), and
+     * beta[m, HV, C], from whatever gate form. */
     gdn_status (*gates)(const gdn_device *device, const gdn_prefill_run *run, const gdn_wave *wave, float *G,
                         float *beta);
     /* Rows of q, k or v as float32 [m, heads, C, dim], q and k normalised as asked, zeros past the chunk's length. */
