@@ -1,0 +1,53 @@
+# What the build uses beside a C compiler. Sets GDN_WITH_OPENMP, GDN_WITH_OPENBLAS and GDN_WITH_CUDA.
+
+set(THREADS_PREFER_PTHREAD_FLAG ON)
+find_package(Threads REQUIRED)
+
+# OpenMP: threads of the CPU backend.
+set(GDN_WITH_OPENMP OFF)
+if(NOT GDN_OPENMP STREQUAL OFF)
+    find_package(OpenMP COMPONENTS C)
+    if(OpenMP_C_FOUND)
+        set(GDN_WITH_OPENMP ON)
+        message(STATUS "gdn: OpenMP ${OpenMP_C_VERSION} found: the CPU backend uses threads")
+    elseif(GDN_OPENMP STREQUAL ON)
+        message(FATAL_ERROR "GDN_OPENMP=ON, but the C compiler has no OpenMP (package libgomp1, or libomp-dev for clang)")
+    else()
+        message(STATUS "gdn: no OpenMP found: the CPU backend runs on the calling thread alone")
+    endif()
+endif()
+
+# OpenBLAS: the CPU backend's generic products.
+set(GDN_WITH_OPENBLAS OFF)
+if(NOT GDN_OPENBLAS STREQUAL OFF)
+    find_package(OpenBLAS MODULE QUIET)
+    if(OpenBLAS_FOUND)
+        set(GDN_WITH_OPENBLAS ON)
+        message(STATUS "gdn: OpenBLAS ${OpenBLAS_VERSION} found: ${OpenBLAS_LIBRARY}")
+    elseif(GDN_OPENBLAS STREQUAL ON)
+        message(FATAL_ERROR "GDN_OPENBLAS=ON, but no usable OpenBLAS was found (package libopenblas-dev; "
+                            "set OpenBLAS_ROOT for another prefix)${OpenBLAS_REFUSAL}")
+    else()
+        message(STATUS "gdn: no OpenBLAS found: the generic products are plain loops${OpenBLAS_REFUSAL}")
+    endif()
+endif()
+
+# CUDA: the loadable GPU backend. The compiler is looked for without enabling the language, so that AUTO can go on.
+set(GDN_WITH_CUDA OFF)
+if(NOT GDN_CUDA STREQUAL OFF AND EXISTS ${PROJECT_SOURCE_DIR}/backend_cuda/CMakeLists.txt)
+    include(CheckLanguage)
+    if(NOT CMAKE_CUDA_COMPILER AND NOT CMAKE_CROSSCOMPILING)
+        find_program(gdn_nvcc nvcc HINTS ENV CUDACXX ENV CUDA_PATH PATHS /usr/local/cuda PATH_SUFFIXES bin NO_CACHE)
+        if(gdn_nvcc)
+            set(CMAKE_CUDA_COMPILER ${gdn_nvcc})
+        endif()
+    endif()
+    if(CMAKE_CUDA_COMPILER)
+        set(GDN_WITH_CUDA ON)
+        message(STATUS "gdn: CUDA compiler found: ${CMAKE_CUDA_COMPILER}")
+    elseif(GDN_CUDA STREQUAL ON)
+        message(FATAL_ERROR "GDN_CUDA=ON, but no nvcc was found; set CMAKE_CUDA_COMPILER or CUDACXX")
+    else()
+        message(STATUS "gdn: no CUDA compiler found: the library is built for the CPU alone")
+    endif()
+endif()
