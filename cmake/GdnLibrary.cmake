@@ -22,6 +22,7 @@ if(GDN_WITH_OPENMP)
 endif()
 if(GDN_WITH_OPENBLAS)
     list(PREPEND build_libraries OpenBLAS::OpenBLAS)
+    set(static_openblas $<INSTALL_INTERFACE:OpenBLAS::OpenBLAS>) # which gdnConfig.cmake finds
 endif()
 list(REMOVE_DUPLICATES GDN_STATIC_LIBRARIES)
 
@@ -47,6 +48,10 @@ add_library(gdn::static ALIAS gdn_static)
 target_link_libraries(gdn_static PRIVATE $<BUILD_INTERFACE:gdn_flags>)
 foreach(library IN LISTS build_libraries)
     target_link_libraries(gdn_static PRIVATE $<BUILD_INTERFACE:${library}>)
+endforeach()
+target_link_libraries(gdn_static INTERFACE ${static_openblas})
+foreach(library IN LISTS GDN_STATIC_LIBRARIES)
+    target_link_libraries(gdn_static INTERFACE $<INSTALL_INTERFACE:${library}>)
 endforeach()
 target_compile_definitions(gdn_static INTERFACE GDN_STATIC)
 target_include_directories(gdn_static INTERFACE
