@@ -1,0 +1,83 @@
+/* One chunk of one head of the fused prefill, everything but q, k, v and o in cache.
+ *
+ *     R  = B (V - Gamma K S)            S: state before the chunk, as [K, 32] panels
+ *     V' = (I + L)^-1 R                 by forward substitution; no inverse, no W, no U is formed
+ *     O  = Gamma Q S + P V'             q carries the scale
+ *     S  = exp(G_n) S + K^T diag(exp(G_n - G_i)) V'
+ *
+ * What does not depend on the value head (packed k and q, K K^T, Q K^T) is made once a chunk by
+ * gdn_chunk_pack and used for each value head of the group by gdn_chunk_head. */
+#ifndef GDN_CPU_FUSED_CHUNK_H
+#define GDN_CPU_FUSED_CHUNK_H
+
+#include "backend.h"
+
+#include "kernels/kernels.h"
+
+/* A sequence as rows of the caller's tensors. */
+typedef struct gdn_fused_sequence {
+    int64_t index; /* which sequence or row of the call */
+    int64_t row; /* multiplies row_stride: 0 for packed sequences */
+    int64_t first; /* first token, multiplies token_stride */
+    int64_t length;
+} gdn_fused_sequence;
+
+/* The scratch of one thread, and what a chunk needs to know. Sizes in floats, C = chunk rounded up to 16. */
+typedef struct gdn_chunk_work {
+    const gdn_cpu_kernels *kernels;
+    const gdn_problem *problem;
+    const gdn_prefill_args *args;
+    int chunk; /* C */
+
+    float *packed; /* [C / 16, K, 32]: k of 16 tokens, then q of the same, token fastest */
+    float *k; /* [C, K] */
+    float *stage; /* [16, K] */
+    float *gram; /* [C / 16, C, 32]: k_j k_i | k_j q_i for i in block, j in its rows */
+    float *mask; /* [C / 16, C, 32]: -L | P, the same places */
+    float *v; /* [C, 32]: v, then R, then V' of one panel */
+    float *o; /* [C, 32] */
+    float *ckpt_v; /* [C, 32]: a checkpoint's scaled V' */
+    float *ckpt_state; /* [K, 32] */
+    double *gate, *beta_raw; /* [C] each */
+    float *G_high, *G_low, *beta, *minus_beta_gamma, *gamma, *rest; /* [C] each; gamma_i = exp(G_i),
+                                                                       rest_i = exp(G_n - G_i) */
+    float *ckpt_rest; /* [C]: rest with a checkpoint for n */
+    float *state; /* [heads, panels, K, 32] */
+} gdn_chunk_work;
+
+/* Checkpoints asked for inside one chunk: entry first + i of args->checkpoints after tokens[i] tokens of it. */
+typedef struct gdn_chunk_checkpoints {
+    int count;
+    int64_t first;
+    int tokens[GDN_MAX_CHUNK];
+} gdn_chunk_checkpoints;
+
+/* Panels of a head's state, and floats of it. */
+static inline int gdn_fused_panels(const gdn_problem *problem)
+{
+    return (problem->head_v_dim + GDN_PANEL - 1) / GDN_PANEL;
+}
+static inline size_t gdn_fused_state_floats(const gdn_problem *problem)
+{
+    return (size_t)gdn_fused_panels(problem) * (size_t)problem->head_k_dim * GDN_PANEL;
+}
+static inline int gdn_fused_panel_columns(const gdn_problem *problem, int panel)
+{
+    const int left = problem->head_v_dim - panel * GDN_PANEL;
+    return left < GDN_PANEL ? left : GDN_PANEL;
+}
+
+/* Bytes of scratch with `heads` states, and its layout at `base` (64-byte aligned). */
+size_t gdn_chunk_work_bytes(const gdn_problem *problem, int chunk, int heads);
+void gdn_chunk_work_place(gdn_chunk_work *work, int heads, unsigned char *base);
+
+/* Tokens t .. t + n - 1 of key head `hk`. */
+void gdn_chunk_pack(gdn_chunk_work *work, const gdn_fused_sequence *seq, int hk, int64_t t, int n);
+
+/* The same tokens of value head `hv`: its gates and masks, */
+void gdn_chunk_gates(gdn_chunk_work *work, const gdn_fused_sequence *seq, int hv, int64_t t, int n);
+/* then the columns of its panels first .. end - 1; `state` is the head's. */
+void gdn_chunk_panels(gdn_chunk_work *work, const gdn_fused_sequence *seq, int hv, int64_t t, int n, float *state,
+                      int first, int end, const gdn_chunk_checkpoints *checkpoints);
+
+#endif

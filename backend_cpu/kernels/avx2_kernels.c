@@ -1,0 +1,6 @@
+/* The kernels for AVX2, FMA and F16C. Compiled with that instruction set's own flags; nothing else is. */
+#include "vec_avx2.h"
+
+#include "simd_table.h"
+
+const gdn_cpu_kernels gdn_cpu_kernels_avx2 = GDN_SIMD_TABLE;

@@ -1,0 +1,6 @@
+/* The kernels for AVX-512 (F, BW, DQ, VL) and FMA. Compiled with that instruction set's own flags; nothing else is. */
+#include "vec_avx512.h"
+
+#include "simd_table.h"
+
+const gdn_cpu_kernels gdn_cpu_kernels_avx512 = GDN_SIMD_TABLE;

@@ -1,0 +1,114 @@
+/* The micro-kernels of the fused CPU implementations: one table for each instruction set.
+ *
+ * The algorithm (fused_prefill.c, fused_decode.c) is written once and calls nothing but these.
+ * README.md draws the blocks they work on. Letters are those of docs/algorithm.md.
+ *
+ * Every output element of a product is one chain of multiply-adds in the order of depth, whatever
+ * the tile. So its bits depend neither on how many rows or columns a call has nor on its neighbours.
+ */
+#ifndef GDN_CPU_KERNELS_H
+#define GDN_CPU_KERNELS_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include <gdn/gdn.h>
+
+enum {
+    GDN_TOKEN_BLOCK = 16, /* tokens of a block: the unit of the packed q and k, and of the triangle */
+    GDN_PAIR = 2 * GDN_TOKEN_BLOCK, /* a packed row holds a block's k values, then its q values */
+    GDN_PANEL = 32, /* columns of V worked on at once: a [K, 32] panel of the state stays in L1 */
+    GDN_MAX_CHUNK = 64
+};
+
+/* out[i][c] = out_scale[i] * sum_j a[j][i] * b[j][c] + add_scale[i] * add[i][c],  i < rows, c < cols, j < depth.
+ * a[j][i] is at a + j * lda + (i / 16) * a_block + i % 16. add NULL: no such term. out may be add. */
+typedef struct gdn_product {
+    int rows; /* multiple of 8 */
+    int cols; /* 16 or 32 */
+    int depth; /* >= 0 */
+    const float *a;
+    ptrdiff_t lda, a_block;
+    const float *b;
+    ptrdiff_t ldb;
+    const float *out_scale; /* NULL: 1 */
+    const float *add;
+    ptrdiff_t ldadd;
+    const float *add_scale;
+    ptrdiff_t add_scale_step; /* 0: add_scale[0] for every row; 1: one for each row */
+    float *out;
+    ptrdiff_t ldo;
+} gdn_product;
+
+/* Gates of `count` <= GDN_MAX_CHUNK tokens. log_decay is clamped at -104, whose exponential is 0 in float32. */
+typedef struct gdn_gate_terms {
+    gdn_gate_form gate_form;
+    gdn_beta_form beta_form;
+    double A_log, dt_bias; /* RAW only */
+    double beta_scale; /* LOGIT only */
+} gdn_gate_terms;
+
+/* One decode step of `rows` <= 16 rows of a [V, K] state, or `cols` columns of a [K, V] one; src may be dst.
+ *   s_old = src;  u = beta (v - alpha k s_old);  dst = alpha s_old + k u;  o = scale (alpha q s_old + (q k) u) */
+typedef struct gdn_decode_step {
+    int count; /* rows or columns: a multiple of 16 */
+    int head_k_dim; /* a multiple of 16 */
+    const float *k, *q;
+    float alpha, beta, qk, scale;
+    const float *v; /* [count] */
+    float *o; /* [count] */
+    const float *src;
+    ptrdiff_t src_stride;
+    float *dst;
+    ptrdiff_t dst_stride;
+} gdn_decode_step;
+
+typedef struct gdn_cpu_kernels {
+    const char *name; /* "avx512" */
+
+    void (*product)(const gdn_product *p);
+
+    /* Forward substitution with a unit lower triangle, in place: x[i] += sum_{j < i} n[j][i] x[j], n = -L.
+     * n[j][i] of row block b is at n + b * n_block + j * GDN_PAIR + i % 16; rows a multiple of 16, cols 16 or 32. */
+    void (*solve)(int rows, int cols, const float *n, ptrdiff_t n_block, float *x, ptrdiff_t ldx);
+
+    /* One row block of -L | P from k k^T | q k^T (both [rows, GDN_PAIR]; rows = tokens up to the block's end):
+     *   D = exp(G_i - G_j);  out = -beta_i D (k_i k_j), i > j, else 0  |  D (q_i k_j), i >= j, else 0
+     * G as the sum of two floats; G and beta are those of the chunk, `first` the block's first token. */
+    void (*decay_mask)(int rows, int first, const float *G_high, const float *G_low, const float *beta,
+                       const float *kkqk, float *out);
+
+    /* gate, beta raw values -> log_decay (clamped) and beta. In place allowed. */
+    void (*gates)(const gdn_gate_terms *terms, int count, const double *gate, const double *beta, double *log_decay,
+                  double *beta_out);
+    /* y = exp(x), x <= 0, count a multiple of 16 */
+    void (*exp)(int count, const float *x, float *y);
+
+    /* Rows of GDN_DTYPE_F32, BF16 or F16 from and to float32; cols a multiple of 16. Strides in elements. */
+    void (*load_rows)(gdn_dtype dtype, int rows, int cols, const void *src, ptrdiff_t stride, float *dst,
+                      ptrdiff_t ldd);
+    void (*store_rows)(gdn_dtype dtype, int rows, int cols, const float *src, ptrdiff_t lds, void *dst,
+                       ptrdiff_t stride);
+    /* dst[c][r] = src[r][c]; rows and cols multiples of 16 */
+    void (*transpose)(int rows, int cols, const float *src, ptrdiff_t lds, float *dst, ptrdiff_t ldd);
+
+    /* x[i] *= scale[i]; cols a multiple of 16 */
+    void (*scale_rows)(int rows, int cols, const float *scale, float *x, ptrdiff_t ldx);
+    /* Each row divided by its l2 norm, as `norm` says, and multiplied by scale. */
+    void (*normalize_rows)(gdn_qk_norm norm, float eps, float scale, int rows, int cols, float *x, ptrdiff_t ldx);
+    float (*dot)(int count, const float *x, const float *y); /* count a multiple of 16 */
+
+    void (*decode_vk)(const gdn_decode_step *s);
+    void (*decode_kv)(const gdn_decode_step *s);
+} gdn_cpu_kernels;
+
+/* The tables that this build has; a pointer is NULL where the architecture has no such instruction set. */
+extern const gdn_cpu_kernels gdn_cpu_kernels_scalar;
+#if defined(__x86_64__)
+extern const gdn_cpu_kernels gdn_cpu_kernels_avx2;
+extern const gdn_cpu_kernels gdn_cpu_kernels_avx512;
+#elif defined(__aarch64__)
+extern const gdn_cpu_kernels gdn_cpu_kernels_neon;
+#endif
+
+#endif /* GDN_CPU_KERNELS_H */

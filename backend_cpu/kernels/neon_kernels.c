@@ -1,0 +1,6 @@
+/* The kernels for NEON, the AArch64 baseline. Compiled with that instruction set's own flags; nothing else is. */
+#include "vec_neon.h"
+
+#include "simd_table.h"
+
+const gdn_cpu_kernels gdn_cpu_kernels_neon = GDN_SIMD_TABLE;

@@ -1,0 +1,173 @@
+/* The kernels in plain C: what any machine runs, and what the vector kernels are compared with. Each is the
+ * formula of kernels.h and nothing else. */
+#include <math.h>
+#include <string.h>
+
+#include "numeric.h"
+
+#include "gate_math.h"
+#include "kernels.h"
+
+static float element_a(const gdn_product *p, int j, int i)
+{
+    return p->a[j * p->lda + (i / GDN_TOKEN_BLOCK) * p->a_block + i % GDN_TOKEN_BLOCK];
+}
+
+static void scalar_product(const gdn_product *p)
+{
+    for (int i = 0; i < p->rows; i++) {
+        float acc[GDN_PANEL] = {0};
+        for (int j = 0; j < p->depth; j++) {
+            const float aij = element_a(p, j, i);
+            for (int c = 0; c < p->cols; c++) {
+                acc[c] += aij * p->b[j * p->ldb + c];
+            }
+        }
+        for (int c = 0; c < p->cols; c++) {
+            float out = p->out_scale ? p->out_scale[i] * acc[c] : acc[c];
+            if (p->add) {
+                out += p->add_scale[i * p->add_scale_step] * p->add[i * p->ldadd + c];
+            }
+            p->out[i * p->ldo + c] = out;
+        }
+    }
+}
+
+static void scalar_solve(int rows, int cols, const float *n, ptrdiff_t n_block, float *x, ptrdiff_t ldx)
+{
+    for (int i = 1; i < rows; i++) {
+        const float *ni = n + (i / GDN_TOKEN_BLOCK) * n_block + i % GDN_TOKEN_BLOCK;
+        for (int j = 0; j < i; j++) {
+            for (int c = 0; c < cols; c++) {
+                x[i * ldx + c] += ni[j * GDN_PAIR] * x[j * ldx + c];
+            }
+        }
+    }
+}
+
+static void scalar_decay_mask(int rows, int first, const float *G_high, const float *G_low, const float *beta,
+                              const float *kkqk, float *out)
+{
+    for (int j = 0; j < rows; j++) {
+        for (int c = 0; c < GDN_TOKEN_BLOCK; c++) {
+            const int i = first + c, at = j * GDN_PAIR + c;
+            const float D = i >= j ? expf((G_high[i] - G_high[j]) + (G_low[i] - G_low[j])) : 0.0f;
+            out[at] = i > j ? -beta[i] * D * kkqk[at] : 0.0f;
+            out[at + GDN_TOKEN_BLOCK] = i >= j ? D * kkqk[at + GDN_TOKEN_BLOCK] : 0.0f;
+        }
+    }
+}
+
+static void scalar_exp(int count, const float *x, float *y)
+{
+    for (int i = 0; i < count; i++) {
+        y[i] = expf(x[i]);
+    }
+}
+
+static void scalar_load_rows(gdn_dtype dtype, int rows, int cols, const void *src, ptrdiff_t stride, float *dst,
+                             ptrdiff_t ldd)
+{
+    for (int i = 0; i < rows; i++) {
+        for (int c = 0; c < cols; c++) {
+            dst[i * ldd + c] = gdn_load_element(src, dtype, i * stride + c);
+        }
+    }
+}
+
+static void scalar_store_rows(gdn_dtype dtype, int rows, int cols, const float *src, ptrdiff_t lds, void *dst,
+                              ptrdiff_t stride)
+{
+    for (int i = 0; i < rows; i++) {
+        for (int c = 0; c < cols; c++) {
+            gdn_store_element(dst, dtype, i * stride + c, src[i * lds + c]);
+        }
+    }
+}
+
+static void scalar_transpose(int rows, int cols, const float *src, ptrdiff_t lds, float *dst, ptrdiff_t ldd)
+{
+    for (int r = 0; r < rows; r++) {
+        for (int c = 0; c < cols; c++) {
+            dst[c * ldd + r] = src[r * lds + c];
+        }
+    }
+}
+
+static void scalar_scale_rows(int rows, int cols, const float *scale, float *x, ptrdiff_t ldx)
+{
+    for (int i = 0; i < rows; i++) {
+        for (int c = 0; c < cols; c++) {
+            x[i * ldx + c] *= scale[i];
+        }
+    }
+}
+
+static float scalar_dot(int count, const float *x, const float *y)
+{
+    float s = 0.0f;
+    for (int i = 0; i < count; i++) {
+        s += x[i] * y[i];
+    }
+    return s;
+}
+
+static void scalar_normalize_rows(gdn_qk_norm norm, float eps, float scale, int rows, int cols, float *x, ptrdiff_t ldx)
+{
+    for (int i = 0; i < rows; i++, x += ldx) {
+        float factor = scale;
+        if (norm == GDN_QK_NORM_RSQRT) {
+            factor = scale / sqrtf(scalar_dot(cols, x, x) + eps);
+        } else if (norm == GDN_QK_NORM_EPS_OUTSIDE) {
+            factor = scale / (sqrtf(scalar_dot(cols, x, x)) + eps);
+        }
+        scalar_scale_rows(1, cols, &factor, x, ldx);
+    }
+}
+
+/* One column of V: s[d] is at src[d * step]. */
+static void scalar_decode_column(const gdn_decode_step *s, int c, const float *src, ptrdiff_t src_step, float *dst,
+                                 ptrdiff_t dst_step)
+{
+    float ks = 0.0f, qs = 0.0f;
+    for (int d = 0; d < s->head_k_dim; d++) {
+        ks += src[d * src_step] * s->k[d];
+        qs += src[d * src_step] * s->q[d];
+    }
+    const float u = s->beta * (s->v[c] - s->alpha * ks);
+    s->o[c] = s->scale * (s->alpha * qs + s->qk * u);
+    for (int d = 0; d < s->head_k_dim; d++) {
+        dst[d * dst_step] = s->alpha * src[d * src_step] + s->k[d] * u;
+    }
+}
+
+static void scalar_decode_vk(const gdn_decode_step *s)
+{
+    for (int r = 0; r < s->count; r++) {
+        scalar_decode_column(s, r, s->src + r * s->src_stride, 1, s->dst + r * s->dst_stride, 1);
+    }
+}
+
+static void scalar_decode_kv(const gdn_decode_step *s)
+{
+    for (int c = 0; c < s->count; c++) {
+        scalar_decode_column(s, c, s->src + c, s->src_stride, s->dst + c, s->dst_stride);
+    }
+}
+
+const gdn_cpu_kernels gdn_cpu_kernels_scalar = {
+    .name = "scalar",
+    .product = scalar_product,
+    .solve = scalar_solve,
+    .decay_mask = scalar_decay_mask,
+    .gates = gate_math_gates,
+    .exp = scalar_exp,
+    .load_rows = scalar_load_rows,
+    .store_rows = scalar_store_rows,
+    .transpose = scalar_transpose,
+    .scale_rows = scalar_scale_rows,
+    .normalize_rows = scalar_normalize_rows,
+    .dot = scalar_dot,
+    .decode_vk = scalar_decode_vk,
+    .decode_kv = scalar_decode_kv,
+};

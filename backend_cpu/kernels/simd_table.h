@@ -1,0 +1,22 @@
+/* The table of an instruction set: a vec_*.h before, this once, in that instruction set's one C file. */
+#ifndef GDN_SIMD_TABLE_H
+#define GDN_SIMD_TABLE_H
+
+#include "kernels.h"
+
+#include "simd_product.h"
+
+#include "simd_decode.h"
+#include "simd_elementwise.h"
+
+#include "gate_math.h"
+
+#define GDN_SIMD_TABLE                                                                                         \
+    {                                                                                                          \
+        .name = VF_NAME, .product = simd_product, .solve = simd_solve, .decay_mask = simd_decay_mask,          \
+        .gates = gate_math_gates, .exp = simd_exp, .load_rows = simd_load_rows, .store_rows = simd_store_rows, \
+        .transpose = simd_transpose, .scale_rows = simd_scale_rows, .normalize_rows = simd_normalize_rows,     \
+        .dot = simd_dot, .decode_vk = simd_decode_vk, .decode_kv = simd_decode_kv,                             \
+    }
+
+#endif /* GDN_SIMD_TABLE_H */
