@@ -63,7 +63,8 @@ endif()
 
 add_library(gdn_internal INTERFACE)
 target_link_libraries(gdn_internal INTERFACE gdn_static gdn_flags)
-target_include_directories(gdn_internal INTERFACE ${PROJECT_SOURCE_DIR} ${PROJECT_BINARY_DIR})
+target_include_directories(gdn_internal INTERFACE
+    ${PROJECT_SOURCE_DIR}/core ${PROJECT_SOURCE_DIR} ${PROJECT_BINARY_DIR})
 
 if(GDN_BUILD_SHARED)
     add_library(gdn::gdn ALIAS gdn)
