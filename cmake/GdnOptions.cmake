@@ -19,6 +19,7 @@ option(GDN_BUILD_TOOLS "Build the gdn command-line program" ${PROJECT_IS_TOP_LEV
 option(GDN_BUILD_EXAMPLES "Build the examples" ${PROJECT_IS_TOP_LEVEL})
 option(GDN_BUILD_TESTS "Build the tests" ${PROJECT_IS_TOP_LEVEL})
 option(GDN_BUILD_BENCH "Build the development benchmarks" ${PROJECT_IS_TOP_LEVEL})
+option(GDN_BUILD_FUZZ "Build the fuzz targets in place of the tests (needs clang)" OFF)
 option(GDN_INSTALL "Define the install targets" ${PROJECT_IS_TOP_LEVEL})
 option(GDN_WERROR "Turn the compiler's warnings into errors" ${PROJECT_IS_TOP_LEVEL})
 set(GDN_SANITIZE "" CACHE STRING "Sanitizers to build with, as -fsanitize takes them: address,undefined or thread")

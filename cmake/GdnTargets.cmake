@@ -12,6 +12,12 @@ if(GDN_SANITIZE)
         $<$<COMPILE_LANGUAGE:C>:-fsanitize=${GDN_SANITIZE} -fno-sanitize-recover=all -fno-omit-frame-pointer>)
     target_link_options(gdn_flags INTERFACE -fsanitize=${GDN_SANITIZE})
 endif()
+if(GDN_BUILD_FUZZ)
+    if(NOT CMAKE_C_COMPILER_ID STREQUAL Clang)
+        message(FATAL_ERROR "GDN_BUILD_FUZZ=ON needs clang (libFuzzer), the C compiler is ${CMAKE_C_COMPILER_ID}")
+    endif()
+    target_compile_options(gdn_flags INTERFACE -fsanitize=fuzzer-no-link)
+endif()
 
 # gdn_library_flags: in addition, for what ends up in the library. Products and sums are rounded as written, on every
 # compiler: a fused multiply-add is used where the code says so.
