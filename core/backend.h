@@ -69,6 +69,12 @@ typedef struct gdn_implementation {
     gdn_status (*decode)(const gdn_device *device, const gdn_decode_run *run); /* DECODE only, else NULL */
 } gdn_implementation;
 
+/* The distance between rows (decode rows, or the sequences of an equal-length batch) of `tokens` tokens each. */
+static inline int64_t gdn_row_stride(const gdn_layout *layout, int64_t tokens)
+{
+    return layout->row_stride != 0 ? layout->row_stride : tokens * layout->token_stride;
+}
+
 /* ------------------------------------------------------------------------------------- Devices */
 
 typedef struct gdn_device_options {
@@ -139,6 +145,10 @@ struct gdn_backend {
     gdn_status (*check_pointer)(const gdn_device *device, const void *ptr, const char *name);
     /* (optional) Waits for the stream and reads the fault at the start of the workspace. NULL: nothing to read. */
     gdn_status (*read_fault)(const gdn_device *device, const void *workspace, void *stream, gdn_metadata_fault *fault);
+
+    /* (optional) What is true of the device just now and worth a line of gdn_plan_describe, such as "forked child: one
+     * thread"; "" for nothing. NULL: nothing ever. */
+    void (*note)(const gdn_device *device, char *buffer, size_t size);
 
     /* gdn_gate; arguments checked. a/log_decay or b/beta may be NULL in pairs. */
     gdn_status (*gate)(const gdn_device *device, const gdn_tensor *a, const gdn_tensor *b, const float *A_log,

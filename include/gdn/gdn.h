@@ -323,7 +323,7 @@ typedef struct gdn_problem {
     int32_t num_segments; /* prefill: pieces one long sequence may be cut into, computed at once and joined by
                              (E, F) maps. 0 (default): the implementation's fixed rule; 1: none; n > 1: n */
 
-    gdn_layout q, k, v, o; /* F32, BF16 or F16; defaults F32, dense [tokens, heads, dim]. q, k and v share one dtype */
+    gdn_layout q, k, v, o; /* F32, BF16 or F16, one dtype for all four; defaults F32, dense [tokens, heads, dim] */
     gdn_layout gate, beta; /* F32 (default), or the dtype of q; defaults dense [tokens, num_v_heads] */
 
     gdn_state_form state_form; /* default DENSE */

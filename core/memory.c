@@ -1,0 +1,68 @@
+/* Backend memory for callers that want no backend header: argument checks, then the backend. */
+#include "context.h"
+
+static gdn_status check_context(const gdn_context *context)
+{
+    return context != NULL ? GDN_OK : gdn_fail(GDN_ERROR_INVALID_ARGUMENT, "context: NULL, must be a context");
+}
+
+static gdn_status check_ends(const void *ptr, size_t bytes, const char *name)
+{
+    return ptr != NULL || bytes == 0
+               ? GDN_OK
+               : gdn_fail(GDN_ERROR_INVALID_ARGUMENT, "%s: NULL, must point to %zu bytes", name, bytes);
+}
+
+gdn_status gdn_memory_alloc(gdn_context *context, void **ptr, size_t bytes)
+{
+    if (ptr == NULL) {
+        return gdn_fail(GDN_ERROR_INVALID_ARGUMENT, "ptr: NULL, must point to the pointer to set");
+    }
+    *ptr = NULL;
+    GDN_TRY(check_context(context));
+    /* A zero-byte request gets a unique pointer, too, so that NULL always means failure. */
+    return context->backend->alloc(context->device, ptr, bytes > 0 ? bytes : 1);
+}
+
+gdn_status gdn_memory_free(gdn_context *context, void **ptr)
+{
+    GDN_TRY(check_context(context));
+    if (ptr == NULL) {
+        return gdn_fail(GDN_ERROR_INVALID_ARGUMENT, "ptr: NULL, must point to the pointer to free");
+    }
+    if (*ptr == NULL) {
+        return GDN_OK;
+    }
+    void *const doomed = *ptr;
+    *ptr = NULL;
+    return context->backend->free(context->device, doomed);
+}
+
+gdn_status gdn_memory_copy(gdn_context *context, void *dst, const void *src, size_t bytes, gdn_copy_direction direction,
+                           void *stream)
+{
+    GDN_TRY(check_context(context));
+    GDN_TRY(check_ends(dst, bytes, "dst"));
+    GDN_TRY(check_ends(src, bytes, "src"));
+    if ((int)direction < (int)GDN_COPY_TO_BACKEND || (int)direction > (int)GDN_COPY_WITHIN_BACKEND) {
+        return gdn_fail(GDN_ERROR_INVALID_ARGUMENT, "direction: %d, must be a gdn_copy_direction (0..2)",
+                        (int)direction);
+    }
+    return bytes == 0 ? GDN_OK : context->backend->copy(context->device, dst, src, bytes, direction, stream);
+}
+
+gdn_status gdn_memory_fill(gdn_context *context, void *dst, int byte, size_t bytes, void *stream)
+{
+    GDN_TRY(check_context(context));
+    GDN_TRY(check_ends(dst, bytes, "dst"));
+    if (byte < 0 || byte > 255) {
+        return gdn_fail(GDN_ERROR_INVALID_ARGUMENT, "byte: %d, must be in 0..255", byte);
+    }
+    return bytes == 0 ? GDN_OK : context->backend->fill(context->device, dst, byte, bytes, stream);
+}
+
+gdn_status gdn_synchronize(gdn_context *context, void *stream)
+{
+    GDN_TRY(check_context(context));
+    return context->backend->synchronize(context->device, stream);
+}

@@ -1,0 +1,129 @@
+#define _GNU_SOURCE /* dladdr */
+#include "module.h"
+
+#include "config.h"
+#include "error_internal.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#if GDN_HAVE_MODULES
+
+#include <dlfcn.h>
+#include <sys/stat.h>
+
+static const gdn_core_services core_services = {
+    .abi = GDN_BACKEND_ABI,
+    .version = GDN_VERSION_NUMBER,
+    .vfail = gdn_vfail,
+};
+
+/* Appends one more "file: why not" to the reason, "; " between. */
+static void add_reason(char *reason, size_t size, const char *path, const char *why)
+{
+    const size_t used = strlen(reason);
+    if (used < size) {
+        snprintf(reason + used, size - used, "%s%s: %s", used > 0 ? "; " : "", path, why);
+    }
+}
+
+static const gdn_backend *load_file(const char *path, const char *name, char *reason, size_t reason_size)
+{
+    struct stat status;
+    if (stat(path, &status) != 0) {
+        add_reason(reason, reason_size, path, "no such file");
+        return NULL;
+    }
+    /* dlopen of a directory or an empty file has a message of its own for each C library; say it plainly instead. */
+    if (!S_ISREG(status.st_mode)) {
+        add_reason(reason, reason_size, path, "not a file");
+        return NULL;
+    }
+    void *const handle = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+    if (handle == NULL) {
+        const char *const why = dlerror();
+        add_reason(reason, reason_size, path, why != NULL ? why : "does not load");
+        return NULL;
+    }
+    /* ISO C has no conversion from an object pointer to a function pointer; POSIX guarantees this one. */
+    gdn_module_entry_fn entry = NULL;
+    void *const symbol = dlsym(handle, GDN_MODULE_ENTRY_NAME);
+    memcpy(&entry, &symbol, sizeof(entry));
+    const gdn_backend *const backend = entry != NULL ? entry(&core_services) : NULL;
+
+    char why[128] = "";
+    if (entry == NULL) {
+        snprintf(why, sizeof(why), "no %s symbol, not a gdn backend module", GDN_MODULE_ENTRY_NAME);
+    } else if (backend == NULL) {
+        snprintf(why, sizeof(why), "refused this library's version %d", GDN_VERSION_NUMBER);
+    } else if (backend->abi != GDN_BACKEND_ABI) {
+        snprintf(why, sizeof(why), "backend ABI %u, this library's is %u", backend->abi, GDN_BACKEND_ABI);
+    } else if (backend->version != GDN_VERSION_NUMBER) {
+        snprintf(why, sizeof(why), "version %d, this library's is %d", (int)backend->version, GDN_VERSION_NUMBER);
+    } else if (strcmp(backend->name, name) != 0) {
+        snprintf(why, sizeof(why), "brings backend \"%.32s\", not \"%.32s\"", backend->name, name);
+    }
+    if (why[0] != '\0') {
+        add_reason(reason, reason_size, path, why);
+        dlclose(handle);
+        return NULL;
+    }
+    /* Pin it: this second handle is never closed, and dropping the first then unloads nothing. */
+    void *const pinned = dlopen(path, RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
+    if (pinned != NULL) {
+        dlclose(pinned);
+    }
+    dlclose(handle);
+    return backend;
+}
+
+/* The folder of the object this code is in: the shared library, or a program it is linked into. */
+static bool own_folder(char *folder, size_t size)
+{
+    Dl_info info;
+    if (dladdr((const void *)&core_services, &info) == 0 || info.dli_fname == NULL) {
+        return false;
+    }
+    const char *const slash = strrchr(info.dli_fname, '/');
+    /* A program started through PATH has no folder in its name; the current directory is not searched. */
+    if (slash == NULL || (size_t)(slash - info.dli_fname) >= size) {
+        return false;
+    }
+    memcpy(folder, info.dli_fname, (size_t)(slash - info.dli_fname));
+    folder[slash - info.dli_fname] = '\0';
+    return true;
+}
+
+const gdn_backend *gdn_module_load(const char *name, const char *extra_path, char *reason, size_t reason_size)
+{
+    char folder[3584];
+    char path[4096];
+    reason[0] = '\0';
+    if (own_folder(folder, sizeof(folder))) {
+        snprintf(path, sizeof(path), "%s/libgdn_%s.so", folder, name);
+        const gdn_backend *const backend = load_file(path, name, reason, reason_size);
+        if (backend != NULL) {
+            return backend;
+        }
+    }
+    if (extra_path != NULL && extra_path[0] != '\0') {
+        if (strlen(extra_path) >= sizeof(folder)) {
+            add_reason(reason, reason_size, "backend_path", "longer than 3583 bytes");
+            return NULL;
+        }
+        snprintf(path, sizeof(path), "%s/libgdn_%s.so", extra_path, name);
+        return load_file(path, name, reason, reason_size);
+    }
+    return NULL;
+}
+
+#else
+
+const gdn_backend *gdn_module_load(const char *name, const char *extra_path, char *reason, size_t reason_size)
+{
+    (void)extra_path;
+    snprintf(reason, reason_size, "built without module loading, and %s is not linked in", name);
+    return NULL;
+}
+
+#endif

@@ -1,0 +1,257 @@
+/* The plan: which implementation takes the problem, with what scratch, and why the others do not. */
+#include "plan.h"
+
+#include "generic_ops.h"
+#include "log.h"
+#include "metadata.h"
+#include "problem.h"
+
+#include <stdio.h>
+#include <string.h>
+
+/* Implementations in the order they are asked: the backend's table, then core's generic path. */
+static const gdn_implementation *candidate(const gdn_context *context, int32_t index)
+{
+    int32_t i = 0;
+    for (const gdn_implementation *const *entry = context->backend->implementations; *entry != NULL; ++entry) {
+        if (i++ == index) {
+            return *entry;
+        }
+    }
+    return i == index && context->backend->ops != NULL ? &gdn_generic_prefill : NULL;
+}
+
+/* Asks one implementation. On yes fills *choice; on no says why. */
+static bool take(gdn_plan *plan, const gdn_implementation *implementation, gdn_reason *reason)
+{
+    const gdn_context *const context = plan->context;
+    const gdn_problem *const problem = &plan->problem;
+    reason->text[0] = '\0';
+    if (!gdn_context_allows(context, implementation->name)) {
+        snprintf(reason->text, sizeof(reason->text), "excluded by the implementation list \"%.96s\"",
+                 context->implementations);
+        return false;
+    }
+    if (!implementation->supports(context->device, problem, reason)) {
+        return false;
+    }
+    memset(&plan->choice, 0, sizeof(plan->choice));
+    gdn_ledger *const ledger = &plan->choice.ledger;
+    plan->slot_sort_offset = 0;
+    if (!context->backend->host_memory) {
+        gdn_ledger_book(ledger, "metadata fault", GDN_FAULT_BYTES);
+    } else if (gdn_slot_sort_bytes(problem) > 0) {
+        plan->slot_sort_offset = gdn_ledger_book(ledger, "slot check", gdn_slot_sort_bytes(problem));
+    }
+    const gdn_status status = implementation->book(context->device, problem, problem->max_workspace, &plan->choice);
+    if (status != GDN_OK) {
+        snprintf(reason->text, sizeof(reason->text), "%s", gdn_last_error());
+        return false;
+    }
+    if (ledger->overflow) {
+        snprintf(reason->text, sizeof(reason->text), "its workspace does not fit the address space");
+        return false;
+    }
+    if (problem->max_workspace != 0 && ledger->total > problem->max_workspace) {
+        snprintf(reason->text, sizeof(reason->text), "needs %zu bytes of workspace, max_workspace is %zu",
+                 ledger->total, problem->max_workspace);
+        return false;
+    }
+    plan->implementation = implementation;
+    return true;
+}
+
+static const char *operation_name(gdn_operation operation)
+{
+    return operation == GDN_OPERATION_PREFILL ? "prefill" : "decode";
+}
+
+gdn_status gdn_plan_build(gdn_plan *plan, const gdn_context *context, const gdn_problem *problem)
+{
+    memset(plan, 0, sizeof(*plan));
+    plan->context = context;
+    GDN_TRY(gdn_problem_resolve(&plan->problem, problem));
+
+    char reasons[384] = "";
+    const gdn_implementation *implementation;
+    for (int32_t i = 0; (implementation = candidate(context, i)) != NULL; ++i) {
+        if (implementation->operation != plan->problem.operation) {
+            continue;
+        }
+        gdn_reason reason;
+        if (take(plan, implementation, &reason)) {
+            gdn_log(context, GDN_LOG_CHOICE, "%s: %s, workspace %zu bytes", operation_name(plan->problem.operation),
+                    implementation->name, plan->choice.ledger.total);
+            return GDN_OK;
+        }
+        gdn_log(context, GDN_LOG_CHOICE, "%s: not %s: %s", operation_name(plan->problem.operation),
+                implementation->name, reason.text);
+        const size_t used = strlen(reasons);
+        snprintf(reasons + used, sizeof(reasons) - used, "%s%s: %s", used > 0 ? "; " : "", implementation->name,
+                 reason.text);
+    }
+    return gdn_fail(GDN_ERROR_UNSUPPORTED, "problem: no %s implementation of backend %s takes it (%s)",
+                    operation_name(plan->problem.operation), context->backend->name, reasons);
+}
+
+gdn_status gdn_plan_create(gdn_plan **plan, gdn_context *context, const gdn_problem *problem)
+{
+    if (plan == NULL) {
+        return gdn_fail(GDN_ERROR_INVALID_ARGUMENT, "plan: NULL, must point to the handle to set");
+    }
+    *plan = NULL;
+    if (context == NULL) {
+        return gdn_fail(GDN_ERROR_INVALID_ARGUMENT, "context: NULL, must be a context");
+    }
+    gdn_plan built;
+    GDN_TRY(gdn_plan_build(&built, context, problem));
+    gdn_plan *const created = context->allocator.alloc(context->allocator.user, sizeof(built), _Alignof(gdn_plan));
+    if (created == NULL) {
+        return gdn_fail(GDN_ERROR_OUT_OF_MEMORY, "plan: the allocator has no %zu bytes", sizeof(built));
+    }
+    memcpy(created, &built, sizeof(built));
+    *plan = created;
+    return GDN_OK;
+}
+
+void gdn_plan_destroy(gdn_plan **plan)
+{
+    if (plan == NULL || *plan == NULL) {
+        return;
+    }
+    const gdn_allocator allocator = (*plan)->context->allocator;
+    allocator.free(allocator.user, *plan);
+    *plan = NULL;
+}
+
+size_t gdn_plan_workspace_size(const gdn_plan *plan)
+{
+    return plan != NULL ? plan->choice.ledger.total : 0;
+}
+
+/* A text of unknown length into a buffer of known size: what does not fit is counted, not written. */
+typedef struct text_sink {
+    char *buffer;
+    size_t size;
+    size_t used; /* without the NUL */
+} text_sink;
+
+static void put(text_sink *sink, const char *format, ...) GDN_PRINTF(2, 3);
+
+static void put(text_sink *sink, const char *format, ...)
+{
+    const bool room = sink->used < sink->size;
+    va_list args;
+    va_start(args, format);
+    const int length =
+        vsnprintf(room ? sink->buffer + sink->used : NULL, room ? sink->size - sink->used : 0, format, args);
+    va_end(args);
+    sink->used += length > 0 ? (size_t)length : 0;
+}
+
+gdn_status gdn_plan_describe(const gdn_plan *plan, char *buffer, size_t size, size_t *needed)
+{
+    if (plan == NULL) {
+        return gdn_fail(GDN_ERROR_INVALID_ARGUMENT, "plan: NULL, must be a plan");
+    }
+    if (buffer == NULL && size > 0) {
+        return gdn_fail(GDN_ERROR_INVALID_ARGUMENT, "buffer: NULL, must point to %zu bytes", size);
+    }
+    text_sink sink = {.buffer = buffer, .size = size};
+    const gdn_context *const context = plan->context;
+    put(&sink, "operation: %s\n", operation_name(plan->problem.operation));
+    put(&sink, "backend: %s, %s\n", context->backend->name, context->device->description);
+    if (context->backend->note != NULL) {
+        char note[160] = "";
+        context->backend->note(context->device, note, sizeof(note));
+        if (note[0] != '\0') {
+            put(&sink, "note: %s\n", note);
+        }
+    }
+    put(&sink, "implementation: %s, %s\n", plan->implementation->name, plan->implementation->summary);
+
+    /* Asked again rather than stored: a plan is small, and this is no hot path. */
+    const gdn_implementation *implementation;
+    for (int32_t i = 0; (implementation = candidate(context, i)) != plan->implementation; ++i) {
+        if (implementation->operation == plan->problem.operation) {
+            gdn_plan asked = *plan;
+            gdn_reason reason;
+            if (!take(&asked, implementation, &reason)) {
+                put(&sink, "not %s: %s\n", implementation->name, reason.text);
+            }
+        }
+    }
+    if (plan->choice.chunk_size > 0) {
+        put(&sink, "chunk size: %d tokens\n", (int)plan->choice.chunk_size);
+    }
+    if (plan->choice.wave_chunks > 0) {
+        put(&sink, "wave: %lld chunks\n", (long long)plan->choice.wave_chunks);
+    }
+    put(&sink, "workspace: %zu bytes\n", plan->choice.ledger.total);
+    for (int32_t i = 0; i < plan->choice.ledger.count; ++i) {
+        const gdn_scratch_piece *const piece = &plan->choice.ledger.piece[i];
+        put(&sink, "  at %zu: %s, %zu bytes\n", piece->offset, piece->name, piece->bytes);
+    }
+    if (needed != NULL) {
+        *needed = sink.used + 1;
+    }
+    return GDN_OK;
+}
+
+/* The message of a fault a device found. */
+static gdn_status report_fault(const gdn_metadata_fault *fault)
+{
+    const long long row = (long long)fault->row;
+    const long long value = (long long)fault->value;
+    switch ((gdn_fault)fault->code) {
+    case GDN_FAULT_NONE:
+        return GDN_OK;
+    case GDN_FAULT_CU_SEQLENS:
+        return gdn_fail(GDN_ERROR_INVALID_ARGUMENT,
+                        "cu_seqlens: sequence %lld is bounded by %lld, must start at 0, never decrease and end within "
+                        "total_tokens",
+                        row, value);
+    case GDN_FAULT_SEQLEN:
+        return gdn_fail(GDN_ERROR_INVALID_ARGUMENT, "cu_seqlens: sequence %lld has %lld tokens, more than max_seqlen",
+                        row, value);
+    case GDN_FAULT_READ_SLOT:
+        return gdn_fail(GDN_ERROR_INVALID_ARGUMENT, "read_slots[%lld]: %lld, must be below num_slots", row, value);
+    case GDN_FAULT_WRITE_SLOT:
+        return gdn_fail(GDN_ERROR_INVALID_ARGUMENT, "write_slots[%lld]: %lld, must be below num_slots", row, value);
+    case GDN_FAULT_TOKEN_SLOT:
+        return gdn_fail(GDN_ERROR_INVALID_ARGUMENT, "token_slots: row %lld names slot %lld, must be below num_slots",
+                        row, value);
+    case GDN_FAULT_SLOT_CONFLICT:
+        return gdn_fail(GDN_ERROR_SLOT_CONFLICT,
+                        "slots: slot %lld is written by one row and read or written by another (row %lld)", value, row);
+    case GDN_FAULT_NUM_TOKENS:
+        return gdn_fail(GDN_ERROR_INVALID_ARGUMENT, "num_tokens[%lld]: %lld, must be in 0..tokens_per_row", row, value);
+    case GDN_FAULT_CHECKPOINT:
+        return gdn_fail(GDN_ERROR_INVALID_ARGUMENT,
+                        "checkpoints: sequence %lld, value %lld: positions must increase within 1..length, and entries "
+                        "fit num_checkpoints",
+                        row, value);
+    case GDN_FAULT_GATE:
+        return gdn_fail(GDN_ERROR_INVALID_ARGUMENT,
+                        "gate: token %lld, must be at most 0 (log decay) or in [0, 1] (decay)", row);
+    }
+    return gdn_fail(GDN_ERROR_INTERNAL,
+                    "workspace: holds no fault record (code %d); was it used by a run of this plan?", (int)fault->code);
+}
+
+gdn_status gdn_plan_check(const gdn_plan *plan, const void *workspace, void *stream)
+{
+    if (plan == NULL) {
+        return gdn_fail(GDN_ERROR_INVALID_ARGUMENT, "plan: NULL, must be a plan");
+    }
+    const gdn_context *const context = plan->context;
+    if (context->backend->read_fault == NULL) {
+        return GDN_OK;
+    }
+    if (workspace == NULL) {
+        return gdn_fail(GDN_ERROR_INVALID_ARGUMENT, "workspace: NULL, must be the workspace of the run to check");
+    }
+    gdn_metadata_fault fault = {0};
+    GDN_TRY(context->backend->read_fault(context->device, workspace, stream, &fault));
+    return report_fault(&fault);
+}
