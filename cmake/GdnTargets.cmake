@@ -24,7 +24,7 @@ endif()
 add_library(gdn_library_flags INTERFACE)
 target_link_libraries(gdn_library_flags INTERFACE gdn_flags)
 target_compile_options(gdn_library_flags INTERFACE
-    $<$<COMPILE_LANGUAGE:C>:-ffp-contract=off -fno-math-errno -fno-trapping-math -Wdouble-promotion>)
+    $<$<COMPILE_LANGUAGE:C>:-ffp-contract=off -fno-math-errno -fno-trapping-math>)
 target_include_directories(gdn_library_flags INTERFACE
     ${PROJECT_SOURCE_DIR}/include ${PROJECT_SOURCE_DIR}/core ${PROJECT_SOURCE_DIR} ${PROJECT_BINARY_DIR})
 
