@@ -32,7 +32,6 @@ static size_t place(gdn_chunk_work *w, const gdn_problem *problem, int chunk, in
     w->gram = take(base, &used, blocks * C * GDN_PAIR);
     w->mask = take(base, &used, blocks * C * GDN_PAIR);
     w->v = take(base, &used, C * GDN_PANEL);
-    w->o = take(base, &used, C * GDN_PANEL);
     w->ckpt_v = take(base, &used, C * GDN_PANEL);
     w->ckpt_state = take(base, &used, K * GDN_PANEL);
     w->ckpt_rest = take(base, &used, C);
@@ -95,9 +94,24 @@ void gdn_chunk_pack(gdn_chunk_work *w, const gdn_fused_sequence *seq, int hk, in
             .a_block = K * GDN_PAIR,
             .b = packed,
             .ldb = GDN_PAIR,
+            .out_dtype = GDN_DTYPE_F32,
+            .out_rows = first + B,
             .out = w->gram + first / B * C * GDN_PAIR,
             .ldo = GDN_PAIR,
         });
+    }
+}
+
+void gdn_chunk_prefetch(const gdn_chunk_work *w, const gdn_fused_sequence *seq, int hk, int64_t t, int n)
+{
+    const gdn_problem *p = w->problem;
+    const gdn_layout *layout[2] = {&p->k, &p->q};
+    const void *data[2] = {w->args->k, w->args->q};
+    for (int i = 0; i < 2; i++) {
+        const int bytes = (int)gdn_float_bytes(layout[i]->dtype);
+        const int64_t offset = gdn_row_offset(layout[i], seq->row, seq->length, seq->first + t, hk);
+        gdn_prefetch_rows(gdn_at(data[i], layout[i]->dtype, offset), n, layout[i]->token_stride * bytes,
+                          p->head_k_dim * bytes);
     }
 }
 
@@ -166,10 +180,14 @@ static void update_state(const gdn_chunk_work *w, int cols, int depth, const flo
         .a_block = B,
         .b = v,
         .ldb = GDN_PANEL,
+        .add_dtype = GDN_DTYPE_F32,
+        .add_rows = K,
         .add = state,
         .ldadd = GDN_PANEL,
         .add_scale = gamma_end,
         .add_scale_step = 0,
+        .out_dtype = GDN_DTYPE_F32,
+        .out_rows = K,
         .out = out,
         .ldo = GDN_PANEL,
     });
@@ -189,78 +207,74 @@ static void store_checkpoint(gdn_chunk_work *w, int hv, int panel, int cols, int
                           entry * layout->slot_stride + hv * layout->head_stride, panel, w->ckpt_state, w->stage);
 }
 
-static void one_panel(gdn_chunk_work *w, int n, int cols, const float *state)
+/* Bytes from a row of this chunk to the same row of the next, or 0 where there is none. */
+static ptrdiff_t ahead(const gdn_layout *layout, int n, int64_t left)
 {
-    const gdn_cpu_kernels *kernels = w->kernels;
-    const int K = w->problem->head_k_dim, C = round_up(w->chunk, B), rows = round_up(n, 8);
-
-    /* R = beta v - beta gamma (k S) */
-    gdn_product product = {
-        .rows = rows,
-        .cols = cols,
-        .depth = K,
-        .a = w->packed,
-        .lda = GDN_PAIR,
-        .a_block = K * GDN_PAIR,
-        .b = state,
-        .ldb = GDN_PANEL,
-        .out_scale = w->minus_beta_gamma,
-        .add = w->v,
-        .ldadd = GDN_PANEL,
-        .add_scale = w->beta,
-        .add_scale_step = 1,
-        .out = w->v,
-        .ldo = GDN_PANEL,
-    };
-    kernels->product(&product);
-    kernels->solve(rows, cols, w->mask, C * GDN_PAIR, w->v, GDN_PANEL);
-
-    /* q S, then O = gamma (q S) + P V', eight rows at a time: row i needs V' up to i */
-    product.a = w->packed + B;
-    product.out_scale = NULL;
-    product.add = NULL;
-    product.out = w->o;
-    kernels->product(&product);
-    for (int i = 0; i < rows; i += 8) {
-        kernels->product(&(gdn_product){
-            .rows = 8,
-            .cols = cols,
-            .depth = i + 8 < n ? i + 8 : n,
-            .a = w->mask + i / B * C * GDN_PAIR + B + i % B,
-            .lda = GDN_PAIR,
-            .b = w->v,
-            .ldb = GDN_PANEL,
-            .add = w->o + i * GDN_PANEL,
-            .ldadd = GDN_PANEL,
-            .add_scale = w->gamma + i,
-            .add_scale_step = 1,
-            .out = w->o + i * GDN_PANEL,
-            .ldo = GDN_PANEL,
-        });
-    }
+    return left >= n ? (ptrdiff_t)(n * layout->token_stride * gdn_float_bytes(layout->dtype)) : 0;
 }
 
 void gdn_chunk_panels(gdn_chunk_work *w, const gdn_fused_sequence *seq, int hv, int64_t t, int n, float *state,
                       int first, int end, const gdn_chunk_checkpoints *checkpoints)
 {
     const gdn_problem *p = w->problem;
-    const gdn_cpu_kernels *kernels = w->kernels;
+    const int K = p->head_k_dim, C = round_up(w->chunk, B), rows = round_up(n, 8);
     const int64_t v = gdn_row_offset(&p->v, seq->row, seq->length, seq->first + t, hv);
     const int64_t o = gdn_row_offset(&p->o, seq->row, seq->length, seq->first + t, hv);
+    const int64_t left = seq->length - t - n;
     for (int panel = first; panel < end; panel++) {
         const int cols = gdn_fused_panel_columns(p, panel), column = panel * GDN_PANEL;
-        float *S = state + (size_t)panel * (size_t)p->head_k_dim * GDN_PANEL;
+        float *S = state + (size_t)panel * (size_t)K * GDN_PANEL;
 
-        kernels->load_rows(p->v.dtype, n, cols, gdn_at(w->args->v, p->v.dtype, v + column), p->v.token_stride, w->v,
-                           GDN_PANEL);
-        memset(w->v + n * GDN_PANEL, 0, (size_t)(round_up(n, 8) - n) * GDN_PANEL * sizeof(float));
-        one_panel(w, n, cols, S);
-        kernels->store_rows(p->o.dtype, n, cols, w->o, GDN_PANEL, gdn_at_mutable(w->args->o, p->o.dtype, o + column),
-                            p->o.token_stride);
+        /* R = beta v - beta gamma (k S) */
+        w->kernels->product_rows(&(gdn_product){
+            .rows = rows,
+            .cols = cols,
+            .depth = K,
+            .a = w->packed,
+            .lda = GDN_PAIR,
+            .a_block = K * GDN_PAIR,
+            .b = S,
+            .ldb = GDN_PANEL,
+            .scale = w->minus_beta_gamma,
+            .add_dtype = p->v.dtype,
+            .add_rows = n,
+            .add = gdn_at(w->args->v, p->v.dtype, v + column),
+            .ldadd = p->v.token_stride,
+            .add_scale = w->beta,
+            .add_scale_step = 1,
+            .add_ahead = ahead(&p->v, n, left),
+            .out_dtype = GDN_DTYPE_F32,
+            .out_rows = rows,
+            .out = w->v,
+            .ldo = GDN_PANEL,
+        });
+        w->kernels->solve(rows, cols, w->mask, C * GDN_PAIR, w->v, GDN_PANEL);
+
+        /* O = gamma (q S) + P V' */
+        w->kernels->product_rows(&(gdn_product){
+            .rows = rows,
+            .cols = cols,
+            .depth = K,
+            .a = w->packed + B,
+            .lda = GDN_PAIR,
+            .a_block = K * GDN_PAIR,
+            .b = S,
+            .ldb = GDN_PANEL,
+            .scale = w->gamma,
+            .lower_depth = n,
+            .lower = w->mask + B,
+            .lower_block = C * GDN_PAIR,
+            .lower_b = w->v,
+            .out_dtype = p->o.dtype,
+            .out_rows = n,
+            .out = gdn_at_mutable(w->args->o, p->o.dtype, o + column),
+            .ldo = p->o.token_stride,
+            .out_ahead = ahead(&p->o, n, left),
+        });
         for (int i = 0; i < checkpoints->count; i++) {
             store_checkpoint(w, hv, panel, cols, checkpoints->tokens[i], checkpoints->first + i, S);
         }
-        kernels->scale_rows(n, cols, w->rest, w->v, GDN_PANEL);
+        w->kernels->scale_rows(n, cols, w->rest, w->v, GDN_PANEL);
         update_state(w, cols, n, w->v, &w->gamma[n - 1], S, S);
     }
 }

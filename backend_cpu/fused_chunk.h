@@ -35,7 +35,6 @@ typedef struct gdn_chunk_work {
     float *gram; /* [C / 16, C, 32]: k_j k_i | k_j q_i for i in block, j in its rows */
     float *mask; /* [C / 16, C, 32]: -L | P, the same places */
     float *v; /* [C, 32]: v, then R, then V' of one panel */
-    float *o; /* [C, 32] */
     float *ckpt_v; /* [C, 32]: a checkpoint's scaled V' */
     float *ckpt_state; /* [K, 32] */
     double *gate, *beta_raw; /* [C] each */
@@ -73,6 +72,9 @@ void gdn_chunk_work_place(gdn_chunk_work *work, int heads, unsigned char *base);
 
 /* Tokens t .. t + n - 1 of key head `hk`. */
 void gdn_chunk_pack(gdn_chunk_work *work, const gdn_fused_sequence *seq, int hk, int64_t t, int n);
+
+/* Asks for q and k of the same tokens ahead of time. */
+void gdn_chunk_prefetch(const gdn_chunk_work *work, const gdn_fused_sequence *seq, int hk, int64_t t, int n);
 
 /* The same tokens of value head `hv`: its gates and masks, */
 void gdn_chunk_gates(gdn_chunk_work *work, const gdn_fused_sequence *seq, int hv, int64_t t, int n);

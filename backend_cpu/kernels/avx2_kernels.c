@@ -3,4 +3,3 @@
 
 #include "simd_table.h"
 
-const gdn_cpu_kernels gdn_cpu_kernels_avx2 = GDN_SIMD_TABLE;

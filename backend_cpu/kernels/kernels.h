@@ -21,8 +21,12 @@ enum {
     GDN_MAX_CHUNK = 64
 };
 
-/* out[i][c] = out_scale[i] * sum_j a[j][i] * b[j][c] + add_scale[i] * add[i][c],  i < rows, c < cols, j < depth.
- * a[j][i] is at a + j * lda + (i / 16) * a_block + i % 16. add NULL: no such term. out may be add. */
+/* out[i][c] = scale[i] * sum_{j < depth} a[j][i] * b[j][c]
+ *           + sum_{j <= i, j < lower_depth} lower[j][i] * lower_b[j][c]          (lower NULL: no such term)
+ *           + add_scale[i] * add[i][c]                                           (add NULL: no such term)
+ * for i < rows, c < cols. a[j][i] is at a + j * lda + (i / 16) * a_block + i % 16, and lower[j][i], zero for j > i, at
+ * lower + j * GDN_PAIR + (i / 16) * lower_block + i % 16. add and out are rows of any float type, strides in elements;
+ * rows of add past add_rows are zeros, rows of out past out_rows are not written. out may be add. */
 typedef struct gdn_product {
     int rows; /* multiple of 8 */
     int cols; /* 16 or 32 */
@@ -31,13 +35,26 @@ typedef struct gdn_product {
     ptrdiff_t lda, a_block;
     const float *b;
     ptrdiff_t ldb;
-    const float *out_scale; /* NULL: 1 */
-    const float *add;
+    const float *scale; /* NULL: 1 */
+
+    int lower_depth;
+    const float *lower;
+    ptrdiff_t lower_block;
+    const float *lower_b; /* rows of GDN_PANEL */
+
+    gdn_dtype add_dtype;
+    int add_rows;
+    const void *add;
     ptrdiff_t ldadd;
     const float *add_scale;
     ptrdiff_t add_scale_step; /* 0: add_scale[0] for every row; 1: one for each row */
-    float *out;
+    ptrdiff_t add_ahead; /* bytes from a row of add to one that the next chunk will want; 0: none */
+
+    gdn_dtype out_dtype;
+    int out_rows;
+    void *out;
     ptrdiff_t ldo;
+    ptrdiff_t out_ahead; /* likewise */
 } gdn_product;
 
 /* Gates of `count` <= GDN_MAX_CHUNK tokens. log_decay is clamped at -104, whose exponential is 0 in float32. */
@@ -66,6 +83,9 @@ typedef struct gdn_decode_step {
 typedef struct gdn_cpu_kernels {
     const char *name; /* "avx512" */
 
+    /* The whole of gdn_product, */
+    void (*product_rows)(const gdn_product *p);
+    /* and without scale, lower, ahead or rows left out, add and out float32, add_scale_step 0. */
     void (*product)(const gdn_product *p);
 
     /* Forward substitution with a unit lower triangle, in place: x[i] += sum_{j < i} n[j][i] x[j], n = -L.

@@ -3,4 +3,3 @@
 
 #include "simd_table.h"
 
-const gdn_cpu_kernels gdn_cpu_kernels_neon = GDN_SIMD_TABLE;

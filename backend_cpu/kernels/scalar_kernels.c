@@ -8,27 +8,32 @@
 #include "gate_math.h"
 #include "kernels.h"
 
-static float element_a(const gdn_product *p, int j, int i)
-{
-    return p->a[j * p->lda + (i / GDN_TOKEN_BLOCK) * p->a_block + i % GDN_TOKEN_BLOCK];
-}
-
 static void scalar_product(const gdn_product *p)
 {
-    for (int i = 0; i < p->rows; i++) {
+    for (int i = 0; i < p->rows && i < p->out_rows; i++) {
+        const int block = i / GDN_TOKEN_BLOCK, in_block = i % GDN_TOKEN_BLOCK;
         float acc[GDN_PANEL] = {0};
         for (int j = 0; j < p->depth; j++) {
-            const float aij = element_a(p, j, i);
+            const float aij = p->a[j * p->lda + block * p->a_block + in_block];
             for (int c = 0; c < p->cols; c++) {
                 acc[c] += aij * p->b[j * p->ldb + c];
             }
         }
         for (int c = 0; c < p->cols; c++) {
-            float out = p->out_scale ? p->out_scale[i] * acc[c] : acc[c];
-            if (p->add) {
-                out += p->add_scale[i * p->add_scale_step] * p->add[i * p->ldadd + c];
+            acc[c] *= p->scale ? p->scale[i] : 1.0f;
+        }
+        for (int j = 0; p->lower && j <= i && j < p->lower_depth; j++) {
+            const float lij = p->lower[j * GDN_PAIR + block * p->lower_block + in_block];
+            for (int c = 0; c < p->cols; c++) {
+                acc[c] += lij * p->lower_b[j * GDN_PANEL + c];
             }
-            p->out[i * p->ldo + c] = out;
+        }
+        for (int c = 0; c < p->cols; c++) {
+            if (p->add && i < p->add_rows) {
+                acc[c] +=
+                    p->add_scale[i * p->add_scale_step] * gdn_load_element(p->add, p->add_dtype, i * p->ldadd + c);
+            }
+            gdn_store_element(p->out, p->out_dtype, i * p->ldo + c, acc[c]);
         }
     }
 }
@@ -157,6 +162,7 @@ static void scalar_decode_kv(const gdn_decode_step *s)
 
 const gdn_cpu_kernels gdn_cpu_kernels_scalar = {
     .name = "scalar",
+    .product_rows = scalar_product,
     .product = scalar_product,
     .solve = scalar_solve,
     .decay_mask = scalar_decay_mask,

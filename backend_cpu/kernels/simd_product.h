@@ -17,11 +17,98 @@
 
 enum { TILE_ROWS_MAX = 8, TILE_VECTORS_MAX = 2 };
 
-GDN_INLINE void product_tile(const gdn_product *p, int row, int col, const int ROWS, const int VECTORS)
+/* acc[i][c] += sum_{j < depth} a[j * lda + i] * b[j * ldb + c] */
+GDN_INLINE void accumulate(vf acc[TILE_ROWS_MAX][TILE_VECTORS_MAX], int depth, const float *a, ptrdiff_t lda,
+                           const float *b, ptrdiff_t ldb, const int ROWS, const int VECTORS)
 {
-    const float *a = p->a + (row / GDN_TOKEN_BLOCK) * p->a_block + row % GDN_TOKEN_BLOCK;
-    const float *b = p->b + col;
-    const ptrdiff_t lda = p->lda, ldb = p->ldb;
+    for (int j = 0; j < depth; j++, a += lda, b += ldb) {
+        vf bj[TILE_VECTORS_MAX];
+        GDN_UNROLL
+        for (int c = 0; c < VECTORS; c++) {
+            bj[c] = vf_load(b + c * VF_LANES);
+        }
+        GDN_UNROLL
+        for (int i = 0; i < ROWS; i++) {
+            const vf aij = vf_set1(a[i]);
+            GDN_UNROLL
+            for (int c = 0; c < VECTORS; c++) {
+                acc[i][c] = vf_fma(aij, bj[c], acc[i][c]);
+            }
+        }
+    }
+}
+
+GDN_INLINE vf load_any(gdn_dtype dtype, const void *data, ptrdiff_t at)
+{
+    return dtype == GDN_DTYPE_F32    ? vf_load((const float *)data + at)
+           : dtype == GDN_DTYPE_BF16 ? vf_load_bf16((const uint16_t *)data + at)
+                                     : vf_load_f16((const uint16_t *)data + at);
+}
+
+GDN_INLINE void store_any(gdn_dtype dtype, void *data, ptrdiff_t at, vf x)
+{
+    if (dtype == GDN_DTYPE_F32) {
+        vf_store((float *)data + at, x);
+    } else if (dtype == GDN_DTYPE_BF16) {
+        vf_store_bf16((uint16_t *)data + at, x);
+    } else {
+        vf_store_f16((uint16_t *)data + at, x);
+    }
+}
+
+/* Row strides of user tensors are large powers of two as a rule. Rows a chunk ahead are asked for one by one, between
+ * products, into the second-level cache: the first has too few places for lines so far apart. */
+GDN_INLINE void ask_ahead(const void *data, gdn_dtype dtype, ptrdiff_t at, ptrdiff_t ahead, int cols)
+{
+    const int bytes = dtype == GDN_DTYPE_F32 ? 4 : 2;
+    const char *row = (const char *)data + at * bytes + ahead;
+    for (int b = 0; b < cols * bytes; b += 64) {
+        __builtin_prefetch(row + b, 0, 2);
+    }
+}
+
+/* Rows row .. row + ROWS - 1 of the caller's tensor, added and asked for ahead. */
+GDN_INLINE void add_rows(const gdn_product *p, vf acc[TILE_ROWS_MAX][TILE_VECTORS_MAX], int row, int col,
+                         const int ROWS, const int VECTORS)
+{
+    GDN_UNROLL
+    for (int i = 0; i < ROWS; i++) {
+        if (row + i < p->add_rows) {
+            const vf s = vf_set1(p->add_scale[(row + i) * p->add_scale_step]);
+            const ptrdiff_t at = (row + i) * p->ldadd + col;
+            GDN_UNROLL
+            for (int c = 0; c < VECTORS; c++) {
+                acc[i][c] = vf_fma(s, load_any(p->add_dtype, p->add, at + c * VF_LANES), acc[i][c]);
+            }
+            if (p->add_ahead) {
+                ask_ahead(p->add, p->add_dtype, at, p->add_ahead, VECTORS * VF_LANES);
+            }
+        }
+    }
+}
+
+GDN_INLINE void store_rows(const gdn_product *p, vf acc[TILE_ROWS_MAX][TILE_VECTORS_MAX], int row, int col,
+                           const int ROWS, const int VECTORS)
+{
+    GDN_UNROLL
+    for (int i = 0; i < ROWS; i++) {
+        if (row + i < p->out_rows) {
+            const ptrdiff_t at = (row + i) * p->ldo + col;
+            GDN_UNROLL
+            for (int c = 0; c < VECTORS; c++) {
+                store_any(p->out_dtype, p->out, at + c * VF_LANES, acc[i][c]);
+            }
+            if (p->out_ahead) {
+                ask_ahead(p->out, p->out_dtype, at, p->out_ahead, VECTORS * VF_LANES);
+            }
+        }
+    }
+}
+
+/* PLAIN: only `add` of float32, one add_scale, and all rows of a float32 out: nothing but the products' own work. */
+GDN_INLINE void product_tile(const gdn_product *p, int row, int col, const int ROWS, const int VECTORS, const int PLAIN)
+{
+    const int block = row / GDN_TOKEN_BLOCK, in_block = row % GDN_TOKEN_BLOCK;
     vf acc[TILE_ROWS_MAX][TILE_VECTORS_MAX];
 
     GDN_UNROLL
@@ -31,53 +118,45 @@ GDN_INLINE void product_tile(const gdn_product *p, int row, int col, const int R
             acc[i][c] = vf_zero();
         }
     }
-    for (int j = 0; j < p->depth; j++, a += lda, b += ldb) {
-        vf bj[TILE_VECTORS_MAX];
-        GDN_UNROLL
-        for (int c = 0; c < VECTORS; c++) {
-            bj[c] = vf_load(b + c * VF_LANES);
-        }
+    accumulate(acc, p->depth, p->a + block * p->a_block + in_block, p->lda, p->b + col, p->ldb, ROWS, VECTORS);
+    if (PLAIN) {
+        float *out = (float *)p->out + row * p->ldo + col;
+        const float *add = (const float *)p->add + row * p->ldadd + col;
+        const vf s = p->add ? vf_set1(p->add_scale[0]) : vf_zero();
         GDN_UNROLL
         for (int i = 0; i < ROWS; i++) {
-            vf aij = vf_set1(a[i]);
             GDN_UNROLL
             for (int c = 0; c < VECTORS; c++) {
-                acc[i][c] = vf_fma(aij, bj[c], acc[i][c]);
+                if (p->add) {
+                    acc[i][c] = vf_fma(s, vf_load(add + i * p->ldadd + c * VF_LANES), acc[i][c]);
+                }
+                vf_store(out + i * p->ldo + c * VF_LANES, acc[i][c]);
             }
         }
+        return;
     }
-    if (p->out_scale) {
+    if (p->scale) {
         GDN_UNROLL
         for (int i = 0; i < ROWS; i++) {
-            vf s = vf_set1(p->out_scale[row + i]);
+            const vf s = vf_set1(p->scale[row + i]);
             GDN_UNROLL
             for (int c = 0; c < VECTORS; c++) {
                 acc[i][c] = vf_mul(s, acc[i][c]);
             }
         }
     }
+    if (p->lower) {
+        const int depth = row + ROWS < p->lower_depth ? row + ROWS : p->lower_depth;
+        accumulate(acc, depth, p->lower + block * p->lower_block + in_block, GDN_PAIR, p->lower_b + col, GDN_PANEL,
+                   ROWS, VECTORS);
+    }
     if (p->add) {
-        GDN_UNROLL
-        for (int i = 0; i < ROWS; i++) {
-            const float *add = p->add + (row + i) * p->ldadd + col;
-            vf s = vf_set1(p->add_scale[(row + i) * p->add_scale_step]);
-            GDN_UNROLL
-            for (int c = 0; c < VECTORS; c++) {
-                acc[i][c] = vf_fma(s, vf_load(add + c * VF_LANES), acc[i][c]);
-            }
-        }
+        add_rows(p, acc, row, col, ROWS, VECTORS);
     }
-    float *out = p->out + row * p->ldo + col;
-    GDN_UNROLL
-    for (int i = 0; i < ROWS; i++) {
-        GDN_UNROLL
-        for (int c = 0; c < VECTORS; c++) {
-            vf_store(out + i * p->ldo + c * VF_LANES, acc[i][c]);
-        }
-    }
+    store_rows(p, acc, row, col, ROWS, VECTORS);
 }
 
-GDN_INLINE void product_columns(const gdn_product *p, int col, const int VECTORS)
+GDN_INLINE void product_columns(const gdn_product *p, int col, const int VECTORS, const int PLAIN)
 {
     int row = 0;
     while (row < p->rows) {
@@ -85,25 +164,35 @@ GDN_INLINE void product_columns(const gdn_product *p, int col, const int VECTORS
         int left = GDN_TOKEN_BLOCK - row % GDN_TOKEN_BLOCK;
         left = left < p->rows - row ? left : p->rows - row;
         if (left >= PRODUCT_ROWS && left - PRODUCT_ROWS != 2) {
-            product_tile(p, row, col, PRODUCT_ROWS, VECTORS);
+            product_tile(p, row, col, PRODUCT_ROWS, VECTORS, PLAIN);
             row += PRODUCT_ROWS;
         } else {
-            product_tile(p, row, col, 4, VECTORS);
+            product_tile(p, row, col, 4, VECTORS, PLAIN);
             row += 4;
         }
     }
 }
 
-static void simd_product(const gdn_product *p)
+GDN_INLINE void product_all(const gdn_product *p, const int PLAIN)
 {
     const int step = 2 * VF_LANES;
     int col = 0;
     for (; col + step <= p->cols; col += step) {
-        product_columns(p, col, 2);
+        product_columns(p, col, 2, PLAIN);
     }
     if (col < p->cols) {
-        product_columns(p, col, 1);
+        product_columns(p, col, 1, PLAIN);
     }
+}
+
+static void simd_product(const gdn_product *p)
+{
+    product_all(p, 1);
+}
+
+static void simd_product_rows(const gdn_product *p)
+{
+    product_all(p, 0);
 }
 
 GDN_INLINE void solve_columns(int rows, const float *n, ptrdiff_t n_block, float *x, ptrdiff_t ldx, const int VECTORS)

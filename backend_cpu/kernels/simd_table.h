@@ -1,4 +1,5 @@
-/* The table of an instruction set: a vec_*.h before, this once, in that instruction set's one C file. */
+/* The kernels of one instruction set, in terms of its vec_*.h, and their table: included once, by that instruction
+ * set's one C file. */
 #ifndef GDN_SIMD_TABLE_H
 #define GDN_SIMD_TABLE_H
 
@@ -11,12 +12,22 @@
 
 #include "gate_math.h"
 
-#define GDN_SIMD_TABLE                                                                                         \
-    {                                                                                                          \
-        .name = VF_NAME, .product = simd_product, .solve = simd_solve, .decay_mask = simd_decay_mask,          \
-        .gates = gate_math_gates, .exp = simd_exp, .load_rows = simd_load_rows, .store_rows = simd_store_rows, \
-        .transpose = simd_transpose, .scale_rows = simd_scale_rows, .normalize_rows = simd_normalize_rows,     \
-        .dot = simd_dot, .decode_vk = simd_decode_vk, .decode_kv = simd_decode_kv,                             \
-    }
+const gdn_cpu_kernels VF_TABLE = {
+    .name = VF_NAME,
+    .product_rows = simd_product_rows,
+    .product = simd_product,
+    .solve = simd_solve,
+    .decay_mask = simd_decay_mask,
+    .gates = gate_math_gates,
+    .exp = simd_exp,
+    .load_rows = simd_load_rows,
+    .store_rows = simd_store_rows,
+    .transpose = simd_transpose,
+    .scale_rows = simd_scale_rows,
+    .normalize_rows = simd_normalize_rows,
+    .dot = simd_dot,
+    .decode_vk = simd_decode_vk,
+    .decode_kv = simd_decode_kv,
+};
 
 #endif /* GDN_SIMD_TABLE_H */

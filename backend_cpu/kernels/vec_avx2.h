@@ -6,6 +6,7 @@
 #include <stdint.h>
 
 #define VF_NAME "avx2"
+#define VF_TABLE gdn_cpu_kernels_avx2
 enum {
     VF_LANES = 8,
     PRODUCT_ROWS = 6, /* 6 x 2 accumulators of 16 registers */

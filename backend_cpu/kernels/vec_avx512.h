@@ -6,6 +6,7 @@
 #include <stdint.h>
 
 #define VF_NAME "avx512"
+#define VF_TABLE gdn_cpu_kernels_avx512
 enum {
     VF_LANES = 16,
     PRODUCT_ROWS = 8, /* 8 x 2 accumulators of 32 registers: 10 loads for 16 multiply-adds */

@@ -6,6 +6,7 @@
 #include <stdint.h>
 
 #define VF_NAME "neon"
+#define VF_TABLE gdn_cpu_kernels_neon
 enum {
     VF_LANES = 4,
     PRODUCT_ROWS = 8, /* 8 x 2 accumulators of 32 registers */
