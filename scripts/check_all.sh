@@ -1,0 +1,135 @@
+#!/bin/bash
+# Everything, by hand before a release: test.sh, then other compilers, the thread sanitizer, valgrind, mutants, each BLAS
+# build and kernel set, each instruction set, other CPUs under emulation, packages on a clean root. Hours on two cores.
+#   check_all.sh [name of a step, to run the matching ones alone]
+set -uo pipefail
+
+"$(dirname "$0")/setup.sh" all || exit 1
+. "$(dirname "${BASH_SOURCE[0]}")/steps.sh"
+
+only=${1:-}
+triplet=$(gcc -print-multiarch)
+
+# wanted <name>: whether the step was asked for.
+wanted() {
+    [[ $1 == *"$only"* ]]
+}
+
+maybe() {
+    if wanted "$1"; then step "$@"; fi
+}
+
+# tests_of <tree> <ctest options>...: the library's own tests in a built tree; not packages and documents again.
+tests_of() {
+    local tree=$1
+    shift
+    ctest --test-dir "$tree" --output-on-failure -L cpu -j "$jobs" "$@"
+}
+
+# tree <name> <configure options>...: a build tree of its own in build/.
+tree() {
+    local name=$1
+    shift
+    cmake -G Ninja -S . -B "build/$name" -DGDN_CUDA=OFF "$@" && cmake --build "build/$name"
+}
+
+clang_build() {
+    tree clang -DCMAKE_C_COMPILER=clang -DCMAKE_BUILD_TYPE=Release && tests_of build/clang
+}
+
+tidy() {
+    cmake --preset dev >/dev/null && clang-tidy -p build/dev --quiet core/*.c backend_cpu/*.c tools/*.c
+}
+
+tsan_openmp() {
+    cmake --preset tsan-openmp && cmake --build --preset tsan-openmp &&
+        OMP_TOOL_LIBRARIES=$(find /usr/lib/llvm-*/lib -name libarcher.so | head -n 1) ctest --preset tsan-openmp -L cpu -j 1
+}
+
+# valgrind knows no AVX-512, so the best it sees is AVX2.
+under_valgrind() {
+    tree valgrind -DCMAKE_BUILD_TYPE=RelWithDebInfo -DGDN_OPENBLAS=OFF -DGDN_BUILD_TOOLS=OFF -DGDN_BUILD_EXAMPLES=OFF \
+        "-DCMAKE_CROSSCOMPILING_EMULATOR=valgrind;-q;--error-exitcode=99;--leak-check=full;--show-leak-kinds=definite,indirect;--errors-for-leak-kinds=definite,indirect;--suppressions=$root/tests/valgrind.supp" &&
+        GDN_TEST_SMALL=1 GDN_CPU_ISA=$1 tests_of build/valgrind --timeout 3600 -LE slow
+}
+
+# The release tree with the OpenBLAS of another build put before the system's.
+with_openblas() {
+    local folder=/usr/lib/$triplet/openblas-$1
+    [ -e "$folder/libopenblas.so.0" ] && LD_LIBRARY_PATH=$folder tests_of build/release
+}
+
+with_coretype() {
+    OPENBLAS_CORETYPE=$1 tests_of build/release
+}
+
+with_isa() {
+    GDN_CPU_ISA=$1 tests_of build/release
+}
+
+# A root in which netlib's BLAS is the only one: configuring must not take it for OpenBLAS.
+netlib_alone() {
+    local clean
+    clean=$(mktemp -d) &&
+        debootstrap --variant=minbase bookworm "$clean" >/dev/null &&
+        cp -r /etc/apt/. "$clean/etc/apt/" && cp -r /usr/share/keyrings/. "$clean/usr/share/keyrings/" &&
+        cp /etc/resolv.conf "$clean/etc/" && mkdir "$clean/src" &&
+        tar c --exclude=./build --exclude=./.git . | tar x -C "$clean/src" &&
+        chroot "$clean" sh -euc 'export DEBIAN_FRONTEND=noninteractive
+            apt-get -q update
+            apt-get -q -y --no-install-recommends install gcc libc6-dev cmake ninja-build libblas-dev liblapack-dev \
+                libcmocka-dev libcjson-dev
+            cd /src
+            cmake -G Ninja -S . -B build/netlib -DGDN_CUDA=OFF | grep "no OpenBLAS found"
+            cmake --build build/netlib
+            ctest --test-dir build/netlib --output-on-failure -L cpu -j 2'
+    local result=$?
+    rm -rf "$clean"
+    return $result
+}
+
+# x86 CPUs that this machine is not: a build that runs there has no instruction that they lack.
+under_qemu() {
+    tree qemu -DCMAKE_BUILD_TYPE=Release -DGDN_BUILD_TOOLS=OFF -DGDN_BUILD_EXAMPLES=OFF \
+        "-DCMAKE_CROSSCOMPILING_EMULATOR=qemu-x86_64;-cpu;$1" &&
+        GDN_TEST_SMALL=1 tests_of build/qemu --timeout 3600 -LE slow
+}
+
+arm64() {
+    cmake --preset arm64 "-DCMAKE_CROSSCOMPILING_EMULATOR=qemu-aarch64;-L;/usr/aarch64-linux-gnu;-cpu;$1" &&
+        cmake --build --preset arm64 && GDN_TEST_SMALL=1 tests_of build/arm64 --timeout 3600 -LE slow
+}
+
+maybe "test.sh" scripts/test.sh
+maybe "clang" clang_build
+maybe "clang-tidy" tidy
+maybe "without BLAS and OpenMP" build_and_test noblas
+maybe "thread sanitizer" build_and_test tsan
+maybe "thread sanitizer, OpenMP with archer" tsan_openmp
+maybe "valgrind, plain" under_valgrind scalar
+maybe "valgrind, AVX2" under_valgrind avx2
+maybe "mutants" scripts/mutants.sh
+
+tree release -DCMAKE_BUILD_TYPE=Release >/dev/null || exit 1
+for build in pthread openmp serial; do
+    maybe "OpenBLAS $build" with_openblas $build
+done
+maybe "netlib BLAS alone" netlib_alone
+for core in Nehalem Haswell SkylakeX; do
+    if [ $core = SkylakeX ] && ! grep -q avx512dq /proc/cpuinfo; then
+        skip "OPENBLAS_CORETYPE $core" "this CPU has no AVX-512"
+    else
+        maybe "OPENBLAS_CORETYPE $core" with_coretype $core
+    fi
+done
+for isa in scalar avx2 avx512; do
+    maybe "GDN_CPU_ISA $isa" with_isa $isa
+done
+for cpu in Nehalem Haswell; do
+    maybe "x86 under qemu, $cpu" under_qemu $cpu
+done
+for cpu in cortex-a53 max; do
+    maybe "arm64 under qemu, $cpu" arm64 $cpu
+done
+maybe "Debian packages" scripts/check_deb.sh
+finish
