@@ -1,0 +1,76 @@
+/* getpid. */
+#define _POSIX_C_SOURCE 200809L
+
+#include "cpu_parallel.h"
+
+#include "float_mode.h"
+
+#ifdef _OPENMP
+#include <omp.h>
+#endif
+#include <stdatomic.h>
+#include <unistd.h>
+
+/* Process of the first device, 0 before it. LLVM's runtime restarts its threads after a fork, libgomp does not. */
+static _Atomic int64_t first_process;
+
+void gdn_cpu_note_process(void)
+{
+    int64_t none = 0;
+    atomic_compare_exchange_strong(&first_process, &none, getpid());
+}
+
+bool gdn_cpu_forked(void)
+{
+#if defined(_OPENMP) && !defined(__clang__)
+    const int64_t first = atomic_load(&first_process);
+    return first != 0 && first != getpid();
+#else
+    return false;
+#endif
+}
+
+int32_t gdn_cpu_num_threads(const gdn_device *device)
+{
+#ifdef _OPENMP
+    return gdn_cpu_forked() ? 1 : gdn_cpu_device_of(device)->num_threads;
+#else
+    (void)device;
+    return 1;
+#endif
+}
+
+static void run_alone(int64_t count, gdn_cpu_range_fn fn, const void *task)
+{
+    const uint64_t mode = gdn_float_mode_flush();
+    fn(task, 0, count);
+    gdn_float_mode_restore(mode);
+}
+
+void gdn_cpu_parallel_for(const gdn_device *device, int64_t count, gdn_cpu_range_fn fn, const void *task)
+{
+    if (count <= 0) {
+        return;
+    }
+    int64_t threads = gdn_cpu_num_threads(device);
+    threads = threads < count ? threads : count;
+    if (threads <= 1) {
+        run_alone(count, fn, task);
+        return;
+    }
+#ifdef _OPENMP
+    /* A few blocks a thread, taken as they come: a core that is busy elsewhere holds up no one for long. */
+    const int64_t block = (count - 1) / (threads * 4) + 1;
+    const int64_t num_blocks = (count - 1) / block + 1;
+#pragma omp parallel num_threads((int)threads)
+    {
+        const uint64_t mode = gdn_float_mode_flush();
+#pragma omp for schedule(dynamic, 1)
+        for (int64_t i = 0; i < num_blocks; i++) {
+            const int64_t begin = i * block;
+            fn(task, begin, begin + block < count ? begin + block : count);
+        }
+        gdn_float_mode_restore(mode);
+    }
+#endif
+}

@@ -1,0 +1,22 @@
+/* The one place where the CPU backend makes threads. */
+#ifndef GDN_CPU_PARALLEL_H
+#define GDN_CPU_PARALLEL_H
+
+#include "cpu_device.h"
+
+/* Items begin..end-1 of a loop whose items touch disjoint outputs. */
+typedef void (*gdn_cpu_range_fn)(const void *task, int64_t begin, int64_t end);
+
+/* Runs fn over 0..count-1 on the device's threads, each in the library's float mode. Which thread takes which items is
+ * not fixed, so fn must compute an item the same way wherever it runs. */
+void gdn_cpu_parallel_for(const gdn_device *device, int64_t count, gdn_cpu_range_fn fn, const void *task);
+
+/* Threads a call on the device uses now: its own number, or 1 in a child process that cannot use them (below). */
+int32_t gdn_cpu_num_threads(const gdn_device *device);
+
+/* libgomp's threads do not survive fork(), and a child that asks for them waits for ever. The first device opened
+ * notes its process; from any other process each call then uses one thread. True there. */
+bool gdn_cpu_forked(void);
+void gdn_cpu_note_process(void);
+
+#endif

@@ -1,0 +1,82 @@
+#include "cpu_state_io.h"
+
+#include "cpu_rows.h"
+
+/* A [V, K] state is transposed on its way, in tiles that stay in the first-level cache. */
+#define TILE 16
+
+static int32_t min_int32(int32_t a, int32_t b)
+{
+    return a < b ? a : b;
+}
+
+void gdn_cpu_state_load(const void *src, const gdn_state_layout *layout, int64_t at, int32_t K, int32_t V, float *S)
+{
+    if (layout->v_stride == 1) {
+        for (int32_t k = 0; k < K; k++) {
+            gdn_cpu_load_row(src, layout->dtype, at + k * layout->k_stride, V, S + (int64_t)k * V);
+        }
+        return;
+    }
+    float tile[TILE][TILE];
+    for (int32_t v0 = 0; v0 < V; v0 += TILE) {
+        const int32_t rows = min_int32(TILE, V - v0);
+        for (int32_t k0 = 0; k0 < K; k0 += TILE) {
+            const int32_t columns = min_int32(TILE, K - k0);
+            for (int32_t v = 0; v < rows; v++) {
+                gdn_cpu_load_row(src, layout->dtype, at + (v0 + v) * layout->v_stride + k0, columns, tile[v]);
+            }
+            for (int32_t k = 0; k < columns; k++) {
+                float *const row = S + (int64_t)(k0 + k) * V + v0;
+                for (int32_t v = 0; v < rows; v++) {
+                    row[v] = tile[v][k];
+                }
+            }
+        }
+    }
+}
+
+void gdn_cpu_state_store(void *dst, const gdn_state_layout *layout, int64_t at, int32_t K, int32_t V, const float *S)
+{
+    if (layout->v_stride == 1) {
+        for (int32_t k = 0; k < K; k++) {
+            gdn_cpu_store_row(dst, layout->dtype, at + k * layout->k_stride, V, S + (int64_t)k * V);
+        }
+        return;
+    }
+    float tile[TILE][TILE];
+    for (int32_t v0 = 0; v0 < V; v0 += TILE) {
+        const int32_t rows = min_int32(TILE, V - v0);
+        for (int32_t k0 = 0; k0 < K; k0 += TILE) {
+            const int32_t columns = min_int32(TILE, K - k0);
+            for (int32_t k = 0; k < columns; k++) {
+                const float *const row = S + (int64_t)(k0 + k) * V + v0;
+                for (int32_t v = 0; v < rows; v++) {
+                    tile[v][k] = row[v];
+                }
+            }
+            for (int32_t v = 0; v < rows; v++) {
+                gdn_cpu_store_row(dst, layout->dtype, at + (v0 + v) * layout->v_stride + k0, columns, tile[v]);
+            }
+        }
+    }
+}
+
+void gdn_cpu_state_copy(void *dst, const gdn_state_layout *dst_layout, int64_t dst_at, const void *src,
+                        const gdn_state_layout *src_layout, int64_t src_at, int32_t K, int32_t V)
+{
+    const bool same_type = src && src_layout->dtype == dst_layout->dtype;
+    const size_t size = gdn_dtype_size(dst_layout->dtype);
+    for (int32_t v = 0; v < V; v++) {
+        for (int32_t k = 0; k < K; k++) {
+            const int64_t to = dst_at + v * dst_layout->v_stride + k * dst_layout->k_stride;
+            const int64_t from = src ? src_at + v * src_layout->v_stride + k * src_layout->k_stride : 0;
+            if (same_type) {
+                memmove((char *)dst + (size_t)to * size, (const char *)src + (size_t)from * size, size);
+            } else {
+                gdn_store_element(dst, dst_layout->dtype, to,
+                                  src ? gdn_load_element(src, src_layout->dtype, from) : 0.0f);
+            }
+        }
+    }
+}

@@ -1,0 +1,356 @@
+/* Decode and verification of any valid problem, in plain C: each state element is read once and written once a call.
+ *
+ * Columns of S are independent of one another, so a few values v at a time are taken through all tokens of the row:
+ *
+ *     s <- alpha s + u k,   u = beta (v - alpha k.s),   o = scale q.s        s: column v of S, K numbers
+ *
+ * q, k (normalised) and the gates are made float32 first, once a row, in the workspace. */
+#include "plain_decode.h"
+
+#include "cpu_l2norm.h"
+#include "cpu_parallel.h"
+#include "cpu_rows.h"
+#include "cpu_state_io.h"
+
+#include <stdio.h>
+
+/* Without a cap, rows are taken in waves of about so much scratch. */
+#define WAVE_BYTES ((size_t)4 << 20)
+
+/* Columns of S in one tile, and in one item of work: a few tiles. */
+#define TILE_COLUMNS 8
+#define ITEM_COLUMNS 32
+
+#define MAX_K 1024
+
+/* choice->param: offsets of the pieces. */
+enum { PARAM_Q, PARAM_K, PARAM_DECAY, PARAM_BETA };
+
+typedef struct decode_wave {
+    const gdn_problem *problem;
+    const gdn_decode_args *args;
+    int64_t first_row;
+    float *q; /* [rows, T, H, K] */
+    float *k;
+    float *decay; /* [rows, T, HV] */
+    float *beta;
+} decode_wave;
+
+static bool supports(const gdn_device *device, const gdn_problem *problem, gdn_reason *reason)
+{
+    (void)device;
+    if (problem->numerics == GDN_NUMERICS_TF32 || problem->numerics == GDN_NUMERICS_BF16) {
+        snprintf(reason->text, sizeof(reason->text), "numerics %s: float32 products only",
+                 problem->numerics == GDN_NUMERICS_TF32 ? "TF32" : "BF16");
+        return false;
+    }
+    return true;
+}
+
+static void book_rows(const gdn_problem *problem, int64_t rows, gdn_choice *choice)
+{
+    const size_t tokens = gdn_size_mul((size_t)rows, (size_t)problem->tokens_per_row * sizeof(float));
+    const size_t vectors = gdn_size_mul(tokens, (size_t)problem->num_k_heads * (size_t)problem->head_k_dim);
+    const size_t gates = gdn_size_mul(tokens, (size_t)problem->num_v_heads);
+    choice->param[PARAM_Q] = (int64_t)gdn_ledger_book(&choice->ledger, "q", vectors);
+    choice->param[PARAM_K] = (int64_t)gdn_ledger_book(&choice->ledger, "k", vectors);
+    choice->param[PARAM_DECAY] = (int64_t)gdn_ledger_book(&choice->ledger, "decay", gates);
+    choice->param[PARAM_BETA] = (int64_t)gdn_ledger_book(&choice->ledger, "beta", gates);
+    choice->chunk_size = 0;
+    choice->wave_chunks = rows;
+}
+
+static size_t total_with(const gdn_problem *problem, int64_t rows, const gdn_choice *choice)
+{
+    gdn_choice trial = *choice;
+    book_rows(problem, rows, &trial);
+    return trial.ledger.overflow ? SIZE_MAX : trial.ledger.total;
+}
+
+static gdn_status book(const gdn_device *device, const gdn_problem *problem, size_t max_workspace, gdn_choice *choice)
+{
+    (void)device;
+    const size_t budget = max_workspace != 0 && max_workspace < WAVE_BYTES ? max_workspace : WAVE_BYTES;
+    int64_t fits = 1;
+    int64_t past = problem->max_seqs > INT64_MAX - 1 ? INT64_MAX : problem->max_seqs + 1;
+    while (past - fits > 1) {
+        const int64_t middle = fits + (past - fits) / 2;
+        if (total_with(problem, middle, choice) <= budget) {
+            fits = middle;
+        } else {
+            past = middle;
+        }
+    }
+    const size_t total = total_with(problem, fits, choice);
+    if (max_workspace != 0 && total > max_workspace) {
+        return gdn_fail(GDN_ERROR_UNSUPPORTED, "max_workspace %zu: plain decode needs at least %zu bytes (one row)",
+                        max_workspace, total);
+    }
+    book_rows(problem, fits, choice);
+    return GDN_OK;
+}
+
+/* Element offset of (row, token) in a tensor of that layout. */
+static int64_t token_offset(const gdn_problem *problem, const gdn_layout *layout, int64_t row, int64_t token)
+{
+    const int64_t row_stride =
+        layout->row_stride != 0 ? layout->row_stride : problem->tokens_per_row * layout->token_stride;
+    return row * row_stride + token * layout->token_stride;
+}
+
+static bool skipped(const decode_wave *wave, int64_t row)
+{
+    const gdn_problem *const problem = wave->problem;
+    if (problem->state_form != GDN_STATE_POOL) {
+        return false;
+    }
+    return gdn_cpu_slot(problem, wave->args->read_slots, row) < 0 ||
+           (wave->args->write_slots && gdn_cpu_slot(problem, wave->args->write_slots, row) < 0);
+}
+
+static int32_t tokens_of(const decode_wave *wave, int64_t row)
+{
+    return wave->args->num_tokens ? wave->args->num_tokens[row] : wave->problem->tokens_per_row;
+}
+
+static void prepare_vector(const decode_wave *wave, const void *src, const gdn_layout *layout, int64_t row,
+                           int32_t token, int32_t head, float *dst)
+{
+    const gdn_problem *const problem = wave->problem;
+    const int32_t K = problem->head_k_dim;
+    gdn_cpu_load_row(src, layout->dtype, token_offset(problem, layout, row, token) + head * layout->head_stride, K,
+                     dst);
+    const float factor = gdn_cpu_l2norm_factor(problem->qk_norm, problem->qk_norm_eps, dst, K);
+    for (int32_t d = 0; d < K && problem->qk_norm != GDN_QK_NORM_NONE; d++) {
+        dst[d] *= factor;
+    }
+}
+
+static void prepare_gates(const decode_wave *wave, int64_t row, int32_t token, float *decay, float *beta)
+{
+    const gdn_problem *const problem = wave->problem;
+    const gdn_decode_args *const args = wave->args;
+    const int64_t gate_at = token_offset(problem, &problem->gate, row, token);
+    const int64_t beta_at = token_offset(problem, &problem->beta, row, token);
+    for (int32_t hv = 0; hv < problem->num_v_heads; hv++) {
+        const float gate = gdn_load_element(args->gate, problem->gate.dtype, gate_at + hv * problem->gate.head_stride);
+        const float b = gdn_load_element(args->beta, problem->beta.dtype, beta_at + hv * problem->beta.head_stride);
+        switch (problem->gate_form) {
+        case GDN_GATE_DECAY:
+            decay[hv] = gate;
+            break;
+        case GDN_GATE_LOG_DECAY:
+            decay[hv] = expf(gate);
+            break;
+        case GDN_GATE_RAW:
+            decay[hv] = expf(gdn_log_decay_raw(gate, args->A_log[hv], args->dt_bias ? args->dt_bias[hv] : 0.0f));
+            break;
+        }
+        beta[hv] = problem->beta_form == GDN_BETA_LOGIT ? problem->beta_scale * gdn_sigmoid(b) : b;
+    }
+}
+
+/* One item is one (row, token) of the wave. */
+static void prepare_range(const void *data, int64_t begin, int64_t end)
+{
+    const decode_wave *const wave = data;
+    const gdn_problem *const problem = wave->problem;
+    const int32_t T = problem->tokens_per_row;
+    const int32_t H = problem->num_k_heads;
+    const int32_t K = problem->head_k_dim;
+    for (int64_t i = begin; i < end; i++) {
+        const int64_t row = wave->first_row + i / T;
+        const int32_t token = (int32_t)(i % T);
+        if (skipped(wave, row) || token >= tokens_of(wave, row)) {
+            continue;
+        }
+        for (int32_t head = 0; head < H; head++) {
+            const int64_t at = (i * H + head) * K;
+            prepare_vector(wave, wave->args->q, &problem->q, row, token, head, wave->q + at);
+            prepare_vector(wave, wave->args->k, &problem->k, row, token, head, wave->k + at);
+        }
+        prepare_gates(wave, row, token, wave->decay + i * problem->num_v_heads, wave->beta + i * problem->num_v_heads);
+    }
+}
+
+/* Sums in eight parts, one register's worth, in a fixed order. */
+static float sum8(const float part[8])
+{
+    return ((part[0] + part[4]) + (part[2] + part[6])) + ((part[1] + part[5]) + (part[3] + part[7]));
+}
+
+static float dot(const float *x, const float *y, int32_t count)
+{
+    float part[8] = {0};
+    int32_t i = 0;
+    for (; i + 8 <= count; i += 8) {
+        for (int32_t j = 0; j < 8; j++) {
+            part[j] += x[i + j] * y[i + j];
+        }
+    }
+    for (int32_t j = 0; i < count; i++, j++) {
+        part[j] += x[i] * y[i];
+    }
+    return sum8(part);
+}
+
+/* s <- alpha s + u k; returns q.s. */
+static float update(float *restrict s, float alpha, float u, const float *restrict k, const float *restrict q,
+                    int32_t count)
+{
+    float part[8] = {0};
+    int32_t i = 0;
+    for (; i + 8 <= count; i += 8) {
+        for (int32_t j = 0; j < 8; j++) {
+            s[i + j] = alpha * s[i + j] + u * k[i + j];
+            part[j] += q[i + j] * s[i + j];
+        }
+    }
+    for (int32_t j = 0; i < count; i++, j++) {
+        s[i] = alpha * s[i] + u * k[i];
+        part[j] += q[i] * s[i];
+    }
+    return sum8(part);
+}
+
+/* Columns v0..v0+columns-1 of a head's state, each as K numbers in a row. `at` is the offset of its element (0, 0). */
+static void load_tile(const void *src, const gdn_state_layout *layout, int64_t at, int32_t v0, int32_t columns,
+                      int32_t K, float tile[TILE_COLUMNS][MAX_K])
+{
+    if (layout->k_stride == 1) {
+        for (int32_t c = 0; c < columns; c++) {
+            gdn_cpu_load_row(src, layout->dtype, at + (v0 + c) * layout->v_stride, K, tile[c]);
+        }
+        return;
+    }
+    for (int32_t k = 0; k < K; k++) {
+        float row[TILE_COLUMNS];
+        gdn_cpu_load_row(src, layout->dtype, at + v0 + k * layout->k_stride, columns, row);
+        for (int32_t c = 0; c < columns; c++) {
+            tile[c][k] = row[c];
+        }
+    }
+}
+
+static void store_tile(void *dst, const gdn_state_layout *layout, int64_t at, int32_t v0, int32_t columns, int32_t K,
+                       float tile[TILE_COLUMNS][MAX_K])
+{
+    if (layout->k_stride == 1) {
+        for (int32_t c = 0; c < columns; c++) {
+            gdn_cpu_store_row(dst, layout->dtype, at + (v0 + c) * layout->v_stride, K, tile[c]);
+        }
+        return;
+    }
+    for (int32_t k = 0; k < K; k++) {
+        float row[TILE_COLUMNS];
+        for (int32_t c = 0; c < columns; c++) {
+            row[c] = tile[c][k];
+        }
+        gdn_cpu_store_row(dst, layout->dtype, at + v0 + k * layout->k_stride, columns, row);
+    }
+}
+
+/* All tokens of a row for the columns of one tile. */
+static void run_tile(const decode_wave *wave, int64_t row, int32_t hv, int32_t v0, int32_t columns)
+{
+    const gdn_problem *const problem = wave->problem;
+    const gdn_decode_args *const args = wave->args;
+    const bool pool = problem->state_form == GDN_STATE_POOL;
+    const int32_t T = problem->tokens_per_row;
+    const int32_t H = problem->num_k_heads;
+    const int32_t K = problem->head_k_dim;
+    const int32_t hk = gdn_cpu_key_head(problem, hv);
+    float tile[TILE_COLUMNS][MAX_K];
+
+    if (args->state && (!args->has_initial_state || args->has_initial_state[row])) {
+        const int64_t slot = pool ? gdn_cpu_slot(problem, args->read_slots, row) : row;
+        load_tile(args->state, &problem->state, gdn_cpu_state_offset(&problem->state, slot, hv), v0, columns, K, tile);
+    } else {
+        for (int32_t c = 0; c < columns; c++) {
+            memset(tile[c], 0, (size_t)K * sizeof(float));
+        }
+    }
+
+    const int32_t tokens = tokens_of(wave, row);
+    for (int32_t t = 0; t < tokens; t++) {
+        const int64_t at = (row - wave->first_row) * T + t;
+        const float *const q = wave->q + (at * H + hk) * K;
+        const float *const k = wave->k + (at * H + hk) * K;
+        const float alpha = wave->decay[at * problem->num_v_heads + hv];
+        const float beta = wave->beta[at * problem->num_v_heads + hv];
+        const int64_t v_at = token_offset(problem, &problem->v, row, t) + hv * problem->v.head_stride + v0;
+        const int64_t o_at = token_offset(problem, &problem->o, row, t) + hv * problem->o.head_stride + v0;
+        for (int32_t c = 0; c < columns; c++) {
+            const float v = gdn_load_element(args->v, problem->v.dtype, v_at + c);
+            const float u = beta * (v - alpha * dot(k, tile[c], K));
+            const float o = update(tile[c], alpha, u, k, q, K);
+            gdn_store_element(args->o, problem->o.dtype, o_at + c, problem->scale * o);
+        }
+        const int64_t slot = args->token_slots ? gdn_cpu_slot(problem, args->token_slots, row * T + t) : -1;
+        if (slot >= 0) {
+            store_tile(args->state, &problem->state, gdn_cpu_state_offset(&problem->state, slot, hv), v0, columns, K,
+                       tile);
+        }
+    }
+
+    if (pool && args->write_slots) {
+        const int64_t slot = gdn_cpu_slot(problem, args->write_slots, row);
+        store_tile(args->state, &problem->state, gdn_cpu_state_offset(&problem->state, slot, hv), v0, columns, K, tile);
+    } else if (!pool && args->final_state) {
+        store_tile(args->final_state, &problem->final_state, gdn_cpu_state_offset(&problem->final_state, row, hv), v0,
+                   columns, K, tile);
+    }
+}
+
+/* One item is ITEM_COLUMNS columns of one head of one row of the wave. */
+static void update_range(const void *data, int64_t begin, int64_t end)
+{
+    const decode_wave *const wave = data;
+    const gdn_problem *const problem = wave->problem;
+    const int32_t V = problem->head_v_dim;
+    const int64_t items = (V - 1) / ITEM_COLUMNS + 1;
+    for (int64_t i = begin; i < end; i++) {
+        const int64_t row = wave->first_row + i / items / problem->num_v_heads;
+        const int32_t hv = (int32_t)(i / items % problem->num_v_heads);
+        const int32_t first = (int32_t)(i % items) * ITEM_COLUMNS;
+        const int32_t past = V - first < ITEM_COLUMNS ? V : first + ITEM_COLUMNS;
+        if (skipped(wave, row)) {
+            continue;
+        }
+        for (int32_t v0 = first; v0 < past; v0 += TILE_COLUMNS) {
+            run_tile(wave, row, hv, v0, past - v0 < TILE_COLUMNS ? past - v0 : TILE_COLUMNS);
+        }
+    }
+}
+
+static gdn_status decode(const gdn_device *device, const gdn_decode_run *run)
+{
+    const gdn_problem *const problem = run->problem;
+    const int64_t items = (problem->head_v_dim - 1) / ITEM_COLUMNS + 1;
+    const int64_t *const param = run->choice->param;
+    decode_wave wave = {
+        .problem = problem,
+        .args = run->args,
+        .q = (float *)(void *)(run->workspace + param[PARAM_Q]),
+        .k = (float *)(void *)(run->workspace + param[PARAM_K]),
+        .decay = (float *)(void *)(run->workspace + param[PARAM_DECAY]),
+        .beta = (float *)(void *)(run->workspace + param[PARAM_BETA]),
+    };
+    for (int64_t first = 0; first < run->args->num_rows; first += run->choice->wave_chunks) {
+        const int64_t left = run->args->num_rows - first;
+        const int64_t rows = left < run->choice->wave_chunks ? left : run->choice->wave_chunks;
+        wave.first_row = first;
+        gdn_cpu_parallel_for(device, rows * problem->tokens_per_row, prepare_range, &wave);
+        gdn_cpu_parallel_for(device, rows * problem->num_v_heads * items, update_range, &wave);
+    }
+    return GDN_OK;
+}
+
+const gdn_implementation gdn_cpu_plain_decode = {
+    .name = "cpu.plain_decode",
+    .summary = "token recurrence in plain C, one pass over the state",
+    .operation = GDN_OPERATION_DECODE,
+    .supports = supports,
+    .book = book,
+    .decode = decode,
+};
