@@ -1,0 +1,309 @@
+/* A run against the double reference. */
+#include "judge.h"
+
+#include "check.h"
+#include "compare.h"
+#include "execute.h"
+#include "formats.h"
+#include "tolerances.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+typedef struct bounds {
+    double frobenius;
+    double row;
+    bool rounded; /* judge 16-bit results element by element instead */
+} bounds;
+
+static bounds bounds_of(const test_case *c, bool state, gdn_dtype dtype)
+{
+    const bool narrow = dtype != GDN_DTYPE_F32;
+    const double frobenius = c->spec.adversarial ? TOLERANCE_FROBENIUS_ADVERSARIAL : TOLERANCE_FROBENIUS;
+    if (test_backend_is_host()) {
+        return (bounds){frobenius, TOLERANCE_ROW, narrow};
+    }
+    const bool tensor_cores = (c->spec.dtype != GDN_DTYPE_F32 && c->spec.numerics == GDN_NUMERICS_DEFAULT) ||
+                              c->spec.numerics == GDN_NUMERICS_BF16 || c->spec.numerics == GDN_NUMERICS_TF32;
+    if (!tensor_cores) {
+        return (bounds){fmax(frobenius, TOLERANCE_GPU_FROBENIUS), TOLERANCE_ROW, narrow};
+    }
+    return (bounds){state ? TOLERANCE_TENSOR_CORE_STATE : TOLERANCE_TENSOR_CORE_O, TOLERANCE_TENSOR_CORE_ROW, false};
+}
+
+static double *doubles(int64_t count)
+{
+    double *const memory = calloc((size_t)(count > 0 ? count : 1), sizeof(double));
+    REQUIRE(memory != NULL);
+    return memory;
+}
+
+static bool all_finite(const double *x, int64_t count)
+{
+    for (int64_t i = 0; i < count; i++) {
+        if (!isfinite(x[i])) {
+            return false;
+        }
+    }
+    return true;
+}
+
+/* One head's array against its reference. `what` and `head` say which in a complaint. */
+static int judge_array(const test_case *c, const compared *arrays, bounds allowed, gdn_dtype dtype, const char *what,
+                       int64_t which, int32_t head)
+{
+    const difference d = compare_rows(arrays);
+    if (!d.finite) {
+        fprintf(stderr, "%s: %s %lld head %d: row %lld element %lld is not finite\n", c->spec.label, what,
+                (long long)which, head, (long long)d.bad_row, (long long)d.bad_column);
+        return 1;
+    }
+    int64_t row = d.worst_row, column = d.worst_column;
+    bool bad;
+    if (allowed.rounded) {
+        bad = find_badly_rounded(arrays, dtype, TOLERANCE_ROUNDED * d.rms_row_norm, &row, &column);
+    } else {
+        bad = d.frobenius > allowed.frobenius || d.row > allowed.row;
+    }
+    if (bad) {
+        fprintf(stderr,
+                "%s: %s %lld head %d: Frobenius %.3g (allowed %.3g), row %.3g (allowed %.3g); row %lld element %lld is "
+                "%.9g, should be %.9g\n",
+                c->spec.label, what, (long long)which, head, d.frobenius, allowed.frobenius, d.row, allowed.row,
+                (long long)row, (long long)column, arrays->got[row * arrays->width + column],
+                arrays->ref[row * arrays->width + column]);
+    }
+    return bad;
+}
+
+static int judge_outputs(const test_case *c, const reference_result *ref)
+{
+    const int32_t HV = c->problem.num_v_heads, V = c->problem.head_v_dim;
+    double *const got = doubles(ref->num_tokens * V), *const want = doubles(ref->num_tokens * V);
+    bool *const use = malloc((size_t)ref->num_tokens + 1);
+    REQUIRE(use != NULL);
+    int complaints = 0;
+    for (int32_t head = 0; head < HV; head++) {
+        for (int64_t t = 0; t < ref->num_tokens; t++) {
+            const double *const row = ref->o + (t * HV + head) * V;
+            use[t] = ref->token_written[t] && all_finite(row, V);
+            for (int32_t d = 0; use[t] && d < V; d++) {
+                got[t * V + d] = case_output(c, t, head, d);
+                want[t * V + d] = row[d];
+            }
+        }
+        const compared arrays = {ref->num_tokens, V, got, want, use};
+        complaints += judge_array(c, &arrays, bounds_of(c, false, c->problem.o.dtype), c->problem.o.dtype, "o, tokens", 0,
+                                  head);
+    }
+    free(got);
+    free(want);
+    free(use);
+    return complaints;
+}
+
+/* A state that passed through no token is the initial one, bit for bit where the dtypes agree. */
+static int judge_passed_on(const test_case *c, gdn_dtype dtype, const double *got, const double *want, int64_t count,
+                           int64_t slot)
+{
+    for (int64_t i = 0; i < count; i++) {
+        float exact = 0;
+        format_encode(dtype, &exact, 0, want[i]);
+        if (format_decode(dtype, &exact, 0) != got[i]) {
+            fprintf(stderr, "%s: state of slot %lld, passed on by a sequence of no tokens: element %lld is %.9g, was %.9g\n",
+                    c->spec.label, (long long)slot, (long long)i, got[i], want[i]);
+            return 1;
+        }
+    }
+    return 0;
+}
+
+static int judge_state(const test_case *c, case_operand operand, int64_t slot, const double *ref, bool passed_on,
+                       const char *what)
+{
+    const gdn_problem *const p = &c->problem;
+    const gdn_state_layout *const layout = operand == CASE_STATE         ? &p->state
+                                           : operand == CASE_FINAL_STATE ? &p->final_state
+                                                                         : &p->checkpoints;
+    const int64_t size = (int64_t)p->head_v_dim * p->head_k_dim;
+    double *const got = doubles(size);
+    int complaints = 0;
+    for (int32_t head = 0; head < p->num_v_heads; head++) {
+        const double *const want = ref + head * size;
+        if (!all_finite(want, size)) {
+            continue;
+        }
+        for (int32_t v = 0; v < p->head_v_dim; v++) {
+            for (int32_t k = 0; k < p->head_k_dim; k++) {
+                got[(int64_t)v * p->head_k_dim + k] = case_state_after(c, operand, slot, head, v, k);
+            }
+        }
+        const compared arrays = {p->head_v_dim, p->head_k_dim, got, want, NULL};
+        complaints += judge_array(c, &arrays, bounds_of(c, true, layout->dtype), layout->dtype, what, slot, head);
+        if (passed_on) {
+            complaints += judge_passed_on(c, layout->dtype, got, want, size, slot);
+        }
+    }
+    free(got);
+    return complaints;
+}
+
+static int64_t token_slot(const test_case *c, int64_t token)
+{
+    return format_load_index(c->spec.slots_dtype, case_before(c, CASE_TOKEN_SLOTS), token);
+}
+
+static int judge_states(const test_case *c, const reference_result *ref)
+{
+    const int64_t size = (int64_t)c->problem.num_v_heads * c->problem.head_v_dim * c->problem.head_k_dim;
+    int complaints = 0;
+    for (int64_t n = 0; n < ref->num_rows; n++) {
+        case_operand operand;
+        int64_t slot;
+        if (ref->row_done[n] && case_result_state(c, n, &operand, &slot)) {
+            complaints += judge_state(c, operand, slot, ref->state + n * size, case_length(c, n) == 0, "state of slot");
+        }
+    }
+    for (int64_t i = 0; i < ref->num_checkpoints; i++) {
+        if (ref->checkpoint_written[i]) {
+            complaints += judge_state(c, CASE_CHECKPOINTS, i, ref->checkpoints + i * size, false, "checkpoint");
+        }
+    }
+    for (int64_t t = 0; ref->token_states != NULL && t < ref->num_tokens; t++) {
+        if (ref->token_written[t] && token_slot(c, t) >= 0) {
+            complaints +=
+                judge_state(c, CASE_STATE, token_slot(c, t), ref->token_states + t * size, false, "state of token slot");
+        }
+    }
+    return complaints;
+}
+
+/* In `expected`, a copy of the buffer as it was, puts what the run wrote at one element. */
+static void allow(const test_case *c, case_operand operand, unsigned char *expected, int64_t index, gdn_dtype dtype)
+{
+    const size_t size = format_size(dtype);
+    memcpy(expected + (size_t)index * size, case_after(c, operand) + (size_t)index * size, size);
+}
+
+static void allow_state(const test_case *c, case_operand operand, unsigned char *expected, int64_t slot)
+{
+    const gdn_dtype dtype = operand == CASE_STATE         ? c->problem.state.dtype
+                            : operand == CASE_FINAL_STATE ? c->problem.final_state.dtype
+                                                          : c->problem.checkpoints.dtype;
+    for (int32_t head = 0; head < c->problem.num_v_heads; head++) {
+        for (int32_t v = 0; v < c->problem.head_v_dim; v++) {
+            for (int32_t k = 0; k < c->problem.head_k_dim; k++) {
+                allow(c, operand, expected, case_state_index(c, operand, slot, head, v, k), dtype);
+            }
+        }
+    }
+}
+
+static void allow_states(const test_case *c, const reference_result *ref, case_operand operand, unsigned char *expected)
+{
+    for (int64_t n = 0; n < ref->num_rows; n++) {
+        case_operand target;
+        int64_t slot;
+        if (ref->row_done[n] && case_result_state(c, n, &target, &slot) &&
+            c->view[target].buffer == c->view[operand].buffer) {
+            allow_state(c, target, expected, slot);
+        }
+    }
+    for (int64_t t = 0; operand == CASE_STATE && ref->token_states != NULL && t < ref->num_tokens; t++) {
+        if (ref->token_written[t] && token_slot(c, t) >= 0) {
+            allow_state(c, CASE_STATE, expected, token_slot(c, t));
+        }
+    }
+    for (int64_t i = 0; operand == CASE_CHECKPOINTS && i < ref->num_checkpoints; i++) {
+        if (ref->checkpoint_written[i]) {
+            allow_state(c, CASE_CHECKPOINTS, expected, i);
+        }
+    }
+}
+
+static int judge_bytes(const test_case *c, case_operand operand, const unsigned char *expected)
+{
+    const case_buffer *const buffer = &c->buffer[operand];
+    for (size_t i = 0; i < buffer->bytes; i++) {
+        if (buffer->after[i] != expected[i]) {
+            fprintf(stderr, "%s: byte %zu of argument %d was written and no output is there\n", c->spec.label, i,
+                    (int)operand);
+            return 1;
+        }
+    }
+    return 0;
+}
+
+int judge_untouched(const test_case *c, const reference_result *ref)
+{
+    int complaints = 0;
+    for (case_operand operand = 0; operand < CASE_NUM_OPERANDS; operand++) {
+        const case_buffer *const buffer = &c->buffer[operand];
+        if (buffer->bytes == 0) {
+            continue;
+        }
+        unsigned char *const expected = malloc(buffer->bytes);
+        REQUIRE(expected != NULL);
+        memcpy(expected, buffer->before, buffer->bytes);
+        if (operand == CASE_O) {
+            for (int64_t t = 0; t < ref->num_tokens; t++) {
+                for (int32_t head = 0; ref->token_written[t] && head < c->problem.num_v_heads; head++) {
+                    for (int32_t d = 0; d < c->problem.head_v_dim; d++) {
+                        allow(c, CASE_O, expected, case_index(c, CASE_O, t, head, d), c->problem.o.dtype);
+                    }
+                }
+            }
+        } else {
+            allow_states(c, ref, operand, expected);
+        }
+        complaints += judge_bytes(c, operand, expected);
+        free(expected);
+    }
+    return complaints;
+}
+
+int judge_nothing_written(const test_case *c)
+{
+    int complaints = 0;
+    for (case_operand operand = 0; operand < CASE_NUM_OPERANDS; operand++) {
+        complaints += judge_bytes(c, operand, c->buffer[operand].before);
+    }
+    return complaints;
+}
+
+int judge_case(const test_case *c, const reference_result *ref)
+{
+    return judge_outputs(c, ref) + judge_states(c, ref) + judge_untouched(c, ref);
+}
+
+reference_result reference_of(const test_case *c)
+{
+    if (c->spec.operation == GDN_OPERATION_DECODE) {
+        const gdn_decode_args args = case_decode_args_before(c);
+        return reference_decode(&c->problem, &args);
+    }
+    const gdn_prefill_args args = case_prefill_args_before(c);
+    return reference_prefill(&c->problem, &args);
+}
+
+int check_built_case(gdn_context *context, test_case *c)
+{
+    int complaints = 0;
+    if (case_run(context, c, &complaints) != GDN_OK) {
+        return 1;
+    }
+    reference_result ref = reference_of(c);
+    complaints += judge_case(c, &ref);
+    reference_free(&ref);
+    return complaints;
+}
+
+int check_case(const case_spec *spec)
+{
+    test_case c;
+    case_build(&c, spec);
+    const int complaints = check_built_case(test_context(), &c);
+    case_free(&c);
+    return complaints;
+}
