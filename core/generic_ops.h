@@ -73,6 +73,10 @@ typedef enum gdn_row_factor {
 } gdn_row_factor;
 
 struct gdn_generic_ops {
+    /* (optional) Called for each plan once its chunk size is fixed: makes ready what the products will need, such as a
+     * BLAS library to open. */
+    gdn_status (*prepare)(const gdn_device *device, const gdn_problem *problem, int32_t chunk_size);
+
     /* Builds the chunk table (`bound` slots, unused ones seq = -1) from cu_seqlens and slots. *used gets the
      * slots in use where the host can know it, else `bound`. A device checks the metadata here and writes the fault. */
     gdn_status (*schedule)(const gdn_device *device, const gdn_prefill_run *run, int32_t chunk_size, gdn_chunk *chunks,

@@ -337,9 +337,16 @@ static bool supports(const gdn_device *device, const gdn_problem *problem, gdn_r
     return true;
 }
 
+static gdn_status prepare(const gdn_device *device, const gdn_problem *problem, int32_t chunk_size)
+{
+    const gdn_generic_ops *const ops = device->backend->ops;
+    return ops->prepare != NULL ? ops->prepare(device, problem, chunk_size) : GDN_OK;
+}
+
 static gdn_status book(const gdn_device *device, const gdn_problem *problem, size_t max_workspace, gdn_choice *choice)
 {
-    return gdn_generic_book(device, problem, max_workspace, false, choice);
+    GDN_TRY(gdn_generic_book(device, problem, max_workspace, false, choice));
+    return prepare(device, problem, choice->chunk_size);
 }
 
 static gdn_status prefill(const gdn_device *device, const gdn_prefill_run *run)
@@ -350,7 +357,8 @@ static gdn_status prefill(const gdn_device *device, const gdn_prefill_run *run)
 static gdn_status book_two_inverses(const gdn_device *device, const gdn_problem *problem, size_t max_workspace,
                                     gdn_choice *choice)
 {
-    return gdn_generic_book(device, problem, max_workspace, true, choice);
+    GDN_TRY(gdn_generic_book(device, problem, max_workspace, true, choice));
+    return prepare(device, problem, choice->chunk_size);
 }
 
 static gdn_status prefill_two_inverses(const gdn_device *device, const gdn_prefill_run *run)
