@@ -11,11 +11,11 @@ install(DIRECTORY include/gdn DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} COMPONENT 
 if(GDN_BUILD_SHARED)
     install(TARGETS gdn EXPORT gdn-shared
             LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT runtime NAMELINK_COMPONENT dev)
-    install(EXPORT gdn-shared NAMESPACE gdn:: FILE gdnShared.cmake DESTINATION ${config_dir} COMPONENT dev)
+    install(EXPORT gdn-shared NAMESPACE gdn:: FILE gdn-shared.cmake DESTINATION ${config_dir} COMPONENT dev)
 endif()
 if(GDN_BUILD_STATIC)
     install(TARGETS gdn_static EXPORT gdn-static ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT dev)
-    install(EXPORT gdn-static NAMESPACE gdn:: FILE gdnStatic.cmake DESTINATION ${config_dir} COMPONENT dev)
+    install(EXPORT gdn-static NAMESPACE gdn:: FILE gdn-static.cmake DESTINATION ${config_dir} COMPONENT dev)
 endif()
 
 configure_package_config_file(${PROJECT_SOURCE_DIR}/cmake/gdnConfig.cmake.in

@@ -1,10 +1,11 @@
 #!/bin/sh
 # Nothing outside the files made for an instruction set may need it: the library starts on any machine of the
 # architecture and chooses at run time. Looks at the machine code of each member of libgdn.a.
-#   check_isa.sh <libgdn.a>
+#   check_isa.sh <libgdn.a> [objdump, default objdump]
 set -eu
 
 archive=$1
+objdump=${2:-objdump}
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 failed=0
@@ -13,7 +14,7 @@ failed=0
 refuse() {
     for member in $(ar t "$archive" | grep -E "$1" || true); do
         checked=$((checked + 1))
-        objdump -d --no-show-raw-insn "$work/$member" >"$work/code"
+        "$objdump" -d --no-show-raw-insn "$work/$member" >"$work/code"
         if grep -m 3 -E "$2" "$work/code"; then
             echo "FAILED: $member has $3"
             failed=1
@@ -23,7 +24,7 @@ refuse() {
 
 checked=0
 (cd "$work" && ar x "$(realpath "$archive" 2>/dev/null || echo "$archive")")
-case $(objdump -f "$work"/error.c.o | sed -n 's/^architecture: \([^,]*\).*/\1/p') in
+case $("$objdump" -f "$work"/error.c.o | sed -n 's/^architecture: \([^,]*\).*/\1/p') in
 i386:x86-64)
     # AVX and later are the mnemonics with a v; masks and registers above 15 are AVX-512. Of SSE, the baseline ends at 2.
     avx='	v[a-z0-9]+ .*%[xyz]mm'

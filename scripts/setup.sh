@@ -23,9 +23,13 @@ command_from() {
     command -v "$2" >/dev/null 2>&1 || missing="$missing $1"
 }
 
-# package <package>: wanted where it is not installed.
+# package <package>[:<architecture>]: wanted where it is not installed; the architecture is this machine's unless said.
 package() {
-    case $(dpkg-query -W -f '${Status}' "$1" 2>/dev/null) in
+    case $1 in
+    *:*) name=$1 ;;
+    *) name=$1:$(dpkg --print-architecture) ;;
+    esac
+    case $(dpkg-query -W -f '${Status}' "$name" 2>/dev/null) in
     "install ok installed") ;;
     *) missing="$missing $1" ;;
     esac
@@ -68,6 +72,8 @@ if [ "$step" = all ]; then
     package liblapack-dev
     command_from crossbuild-essential-arm64 aarch64-linux-gnu-gcc
     command_from qemu-user qemu-aarch64
+    package libcmocka-dev:arm64
+    package libcjson-dev:arm64
     command_from debootstrap debootstrap
     command_from dpkg-dev dpkg-shlibdeps
     command_from fakeroot fakeroot
@@ -89,6 +95,12 @@ if [ "$(id -u)" -ne 0 ]; then
 fi
 
 echo "setup.sh: missing, installing by apt-get:$missing"
+case $missing in
+*:arm64*)
+    echo "setup.sh: adding the architecture arm64 to dpkg for the libraries of the cross build"
+    $as_root dpkg --add-architecture arm64
+    ;;
+esac
 $as_root apt-get -q -o DPkg::Lock::Timeout=300 update
 # shellcheck disable=SC2086
 $as_root env DEBIAN_FRONTEND=noninteractive apt-get -q -y -o DPkg::Lock::Timeout=300 install \
