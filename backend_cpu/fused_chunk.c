@@ -102,19 +102,6 @@ void gdn_chunk_pack(gdn_chunk_work *w, const gdn_fused_sequence *seq, int hk, in
     }
 }
 
-void gdn_chunk_prefetch(const gdn_chunk_work *w, const gdn_fused_sequence *seq, int hk, int64_t t, int n)
-{
-    const gdn_problem *p = w->problem;
-    const gdn_layout *layout[2] = {&p->k, &p->q};
-    const void *data[2] = {w->args->k, w->args->q};
-    for (int i = 0; i < 2; i++) {
-        const int bytes = (int)gdn_float_bytes(layout[i]->dtype);
-        const int64_t offset = gdn_row_offset(layout[i], seq->row, seq->length, seq->first + t, hk);
-        gdn_prefetch_rows(gdn_at(data[i], layout[i]->dtype, offset), n, layout[i]->token_stride * bytes,
-                          p->head_k_dim * bytes);
-    }
-}
-
 /* rest_i = exp(G_at - G_i) for the first `at` + 1 tokens: what is left of token i's write after token `at`. */
 static void decay_after(gdn_chunk_work *w, int at, float *rest)
 {
@@ -208,25 +195,39 @@ static void store_checkpoint(gdn_chunk_work *w, int hv, int panel, int cols, int
 }
 
 /* Bytes from a row of this chunk to the same row of the next, or 0 where there is none. */
-static ptrdiff_t ahead(const gdn_layout *layout, int n, int64_t left)
+static ptrdiff_t ahead(const gdn_layout *layout, int n, const gdn_next_chunk *next)
 {
-    return left >= n ? (ptrdiff_t)(n * layout->token_stride * gdn_float_bytes(layout->dtype)) : 0;
+    return next->tokens == n ? (ptrdiff_t)(n * layout->token_stride * gdn_float_bytes(layout->dtype)) : 0;
+}
+
+/* Part `part` of `parts` of the next chunk's rows of q or k. */
+static void ask_next(gdn_product *product, const gdn_layout *layout, const void *data, const gdn_fused_sequence *seq,
+                     int hk, int64_t t, int K, int tokens, int part, int parts)
+{
+    const int first = tokens * part / parts, bytes = (int)gdn_float_bytes(layout->dtype);
+    product->ask_rows = tokens * (part + 1) / parts - first;
+    product->ask_bytes = K * bytes;
+    product->ask_step = layout->token_stride * bytes;
+    product->ask =
+        gdn_at(data, layout->dtype, gdn_row_offset(layout, seq->row, seq->length, seq->first + t + first, hk));
 }
 
 void gdn_chunk_panels(gdn_chunk_work *w, const gdn_fused_sequence *seq, int hv, int64_t t, int n, float *state,
-                      int first, int end, const gdn_chunk_checkpoints *checkpoints)
+                      int first, int end, const gdn_next_chunk *next, const gdn_chunk_checkpoints *checkpoints)
 {
     const gdn_problem *p = w->problem;
     const int K = p->head_k_dim, C = round_up(w->chunk, B), rows = round_up(n, 8);
     const int64_t v = gdn_row_offset(&p->v, seq->row, seq->length, seq->first + t, hv);
     const int64_t o = gdn_row_offset(&p->o, seq->row, seq->length, seq->first + t, hv);
-    const int64_t left = seq->length - t - n;
+    const int hk = gdn_key_head(p, hv), parts = next->parts * (end - first);
     for (int panel = first; panel < end; panel++) {
         const int cols = gdn_fused_panel_columns(p, panel), column = panel * GDN_PANEL;
         float *S = state + (size_t)panel * (size_t)K * GDN_PANEL;
 
+        const int part = next->part * (end - first) + panel - first;
+
         /* R = beta v - beta gamma (k S) */
-        w->kernels->product_rows(&(gdn_product){
+        gdn_product residual = {
             .rows = rows,
             .cols = cols,
             .depth = K,
@@ -242,16 +243,18 @@ void gdn_chunk_panels(gdn_chunk_work *w, const gdn_fused_sequence *seq, int hv, 
             .ldadd = p->v.token_stride,
             .add_scale = w->beta,
             .add_scale_step = 1,
-            .add_ahead = ahead(&p->v, n, left),
+            .add_ahead = ahead(&p->v, n, next),
             .out_dtype = GDN_DTYPE_F32,
             .out_rows = rows,
             .out = w->v,
             .ldo = GDN_PANEL,
-        });
+        };
+        ask_next(&residual, &p->k, w->args->k, seq, hk, t + n, K, next->tokens, part, parts);
+        w->kernels->product_rows(&residual);
         w->kernels->solve(rows, cols, w->mask, C * GDN_PAIR, w->v, GDN_PANEL);
 
         /* O = gamma (q S) + P V' */
-        w->kernels->product_rows(&(gdn_product){
+        gdn_product output = {
             .rows = rows,
             .cols = cols,
             .depth = K,
@@ -269,8 +272,11 @@ void gdn_chunk_panels(gdn_chunk_work *w, const gdn_fused_sequence *seq, int hv, 
             .out_rows = n,
             .out = gdn_at_mutable(w->args->o, p->o.dtype, o + column),
             .ldo = p->o.token_stride,
-            .out_ahead = ahead(&p->o, n, left),
-        });
+            .out_ahead = ahead(&p->o, n, next),
+        };
+        ask_next(&output, &p->q, w->args->q, seq, hk, t + n, K, next->tokens, part, parts);
+        w->kernels->product_rows(&output);
+
         for (int i = 0; i < checkpoints->count; i++) {
             store_checkpoint(w, hv, panel, cols, checkpoints->tokens[i], checkpoints->first + i, S);
         }

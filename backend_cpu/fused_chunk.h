@@ -73,13 +73,17 @@ void gdn_chunk_work_place(gdn_chunk_work *work, int heads, unsigned char *base);
 /* Tokens t .. t + n - 1 of key head `hk`. */
 void gdn_chunk_pack(gdn_chunk_work *work, const gdn_fused_sequence *seq, int hk, int64_t t, int n);
 
-/* Asks for q and k of the same tokens ahead of time. */
-void gdn_chunk_prefetch(const gdn_chunk_work *work, const gdn_fused_sequence *seq, int hk, int64_t t, int n);
+/* The next chunk of the sequence: its tokens, and which part of its q and k rows to ask for ahead of time while a
+ * head of this one is worked on. */
+typedef struct gdn_next_chunk {
+    int tokens;
+    int part, parts;
+} gdn_next_chunk;
 
 /* The same tokens of value head `hv`: its gates and masks, */
 void gdn_chunk_gates(gdn_chunk_work *work, const gdn_fused_sequence *seq, int hv, int64_t t, int n);
 /* then the columns of its panels first .. end - 1; `state` is the head's. */
 void gdn_chunk_panels(gdn_chunk_work *work, const gdn_fused_sequence *seq, int hv, int64_t t, int n, float *state,
-                      int first, int end, const gdn_chunk_checkpoints *checkpoints);
+                      int first, int end, const gdn_next_chunk *next, const gdn_chunk_checkpoints *checkpoints);
 
 #endif

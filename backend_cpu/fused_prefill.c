@@ -237,17 +237,6 @@ static void find_checkpoints(const gdn_prefill_run *run, const gdn_fused_sequenc
     }
 }
 
-/* Part `h` of `heads` of the chunk at t is asked for while head h of the chunk before is worked on. */
-static void prefetch_slice(const gdn_chunk_work *w, const gdn_fused_sequence *seq, int hk, int64_t t, int h, int heads)
-{
-    const int64_t left = seq->length - t;
-    const int tokens = left < w->chunk ? (int)left : w->chunk;
-    const int first = tokens * h / heads, end = tokens * (h + 1) / heads;
-    if (first < end) {
-        gdn_chunk_prefetch(w, seq, hk, t + first, end - first);
-    }
-}
-
 /* One item: its heads advance chunk by chunk together, so that they share what gdn_chunk_pack makes. */
 static void run_item(gdn_chunk_work *w, const gdn_prefill_run *run, const item_cut *cut, int64_t item)
 {
@@ -286,13 +275,15 @@ static void run_item(gdn_chunk_work *w, const gdn_prefill_run *run, const item_c
     int64_t next_checkpoint = first_checkpoint;
     for (int64_t t = 0; t < seq.length; t += w->chunk) {
         const int tokens = seq.length - t < w->chunk ? (int)(seq.length - t) : w->chunk;
+        const int64_t left = seq.length - t - tokens;
+        gdn_next_chunk next = {.tokens = left < w->chunk ? (int)left : w->chunk, .parts = heads};
         find_checkpoints(run, &seq, first_checkpoint, &next_checkpoint, t, tokens, &checkpoints);
         gdn_chunk_pack(w, &seq, hk, t, tokens);
         for (int h = 0; h < heads; h++) {
             const int hv = gdn_group_head(p, hk, first_head + h);
-            prefetch_slice(w, &seq, hk, t + tokens, h, heads);
+            next.part = h;
             gdn_chunk_gates(w, &seq, hv, t, tokens);
-            gdn_chunk_panels(w, &seq, hv, t, tokens, w->state + (size_t)h * state_floats, first_panel, end_panel,
+            gdn_chunk_panels(w, &seq, hv, t, tokens, w->state + (size_t)h * state_floats, first_panel, end_panel, &next,
                              &checkpoints);
         }
     }

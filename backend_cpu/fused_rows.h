@@ -27,18 +27,6 @@ static inline void *gdn_at_mutable(void *data, gdn_dtype dtype, int64_t offset)
     return (char *)data + offset * gdn_float_bytes(dtype);
 }
 
-/* Asks for `rows` rows of `bytes` bytes, `stride` bytes apart, to be brought near: they are far apart in memory, where
- * the hardware does not foresee them. */
-static inline void gdn_prefetch_rows(const void *first, int rows, int64_t stride, int bytes)
-{
-    const char *row = (const char *)first;
-    for (int i = 0; i < rows; i++, row += stride) {
-        for (int b = 0; b < bytes; b += 64) {
-            __builtin_prefetch(row + b, 0, 2);
-        }
-    }
-}
-
 /* Value head -> key head. */
 static inline int gdn_key_head(const gdn_problem *problem, int hv)
 {

@@ -2,4 +2,3 @@
 #include "vec_avx512.h"
 
 #include "simd_table.h"
-

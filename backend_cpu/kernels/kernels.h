@@ -55,6 +55,13 @@ typedef struct gdn_product {
     void *out;
     ptrdiff_t ldo;
     ptrdiff_t out_ahead; /* likewise */
+
+    /* Rows that the next chunk will read, `ask_bytes` each, to be asked for while this works: as many for each 8 rows of
+     * the product as gets all of them asked. */
+    const void *ask;
+    int ask_rows;
+    int ask_bytes;
+    ptrdiff_t ask_step; /* bytes */
 } gdn_product;
 
 /* Gates of `count` <= GDN_MAX_CHUNK tokens. log_decay is clamped at -104, whose exponential is 0 in float32. */

@@ -2,4 +2,3 @@
 #include "vec_neon.h"
 
 #include "simd_table.h"
-

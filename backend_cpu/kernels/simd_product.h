@@ -56,14 +56,27 @@ GDN_INLINE void store_any(gdn_dtype dtype, void *data, ptrdiff_t at, vf x)
     }
 }
 
-/* Row strides of user tensors are large powers of two as a rule. Rows a chunk ahead are asked for one by one, between
- * products, into the second-level cache: the first has too few places for lines so far apart. */
+/* What the next chunk will read is far from what this one reads: token strides are kilobytes. It is asked for a few
+ * lines at a time, since a processor drops requests that come in a burst, and into the second-level cache, since the
+ * first has too few places for lines a power of two apart. */
+GDN_INLINE void ask_line_range(const char *row, int bytes)
+{
+    for (int b = 0; b < bytes; b += 64) {
+        __builtin_prefetch(row + b, 0, 2);
+    }
+}
+
 GDN_INLINE void ask_ahead(const void *data, gdn_dtype dtype, ptrdiff_t at, ptrdiff_t ahead, int cols)
 {
-    const int bytes = dtype == GDN_DTYPE_F32 ? 4 : 2;
-    const char *row = (const char *)data + at * bytes + ahead;
-    for (int b = 0; b < cols * bytes; b += 64) {
-        __builtin_prefetch(row + b, 0, 2);
+    const int size = dtype == GDN_DTYPE_F32 ? 4 : 2;
+    ask_line_range((const char *)data + at * size + ahead, cols * size);
+}
+
+GDN_INLINE void ask_rows(const gdn_product *p, int row)
+{
+    const int tiles = p->rows / 8, tile = (row + 7) / 8;
+    for (int i = p->ask_rows * tile / tiles; i < p->ask_rows * (tile + 1) / tiles && i < p->ask_rows; i++) {
+        ask_line_range((const char *)p->ask + i * p->ask_step, p->ask_bytes);
     }
 }
 
@@ -111,6 +124,9 @@ GDN_INLINE void product_tile(const gdn_product *p, int row, int col, const int R
     const int block = row / GDN_TOKEN_BLOCK, in_block = row % GDN_TOKEN_BLOCK;
     vf acc[TILE_ROWS_MAX][TILE_VECTORS_MAX];
 
+    if (!PLAIN && p->ask_rows && col == 0) {
+        ask_rows(p, row);
+    }
     GDN_UNROLL
     for (int i = 0; i < ROWS; i++) {
         GDN_UNROLL
