@@ -177,7 +177,7 @@ static gdn_status check_one(const gdn_argument *argument, const gdn_context *con
 
 static bool same_place(const gdn_argument *a, const gdn_argument *b)
 {
-    return a->ptr == b->ptr && a->element == b->element && memcmp(&a->dims, &b->dims, sizeof(a->dims)) == 0;
+    return a->ptr == b->ptr && a->element == b->element && gdn_dims_equal(&a->dims, &b->dims);
 }
 
 static gdn_status check_overlaps(const gdn_arguments *arguments, const void *workspace, size_t workspace_bytes)

@@ -2,10 +2,10 @@
 #ifndef GDN_CORE_ERROR_INTERNAL_H
 #define GDN_CORE_ERROR_INTERNAL_H
 
-#include <gdn/gdn.h>
+#include "error.h"
 
 #include <stdarg.h>
 
-gdn_status gdn_vfail(gdn_status status, const char *format, va_list args);
+gdn_status gdn_vfail(gdn_status status, const char *format, va_list args) GDN_PRINTF(2, 0);
 
 #endif

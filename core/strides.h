@@ -24,6 +24,16 @@ static inline void gdn_dims_add(gdn_dims *dims, int64_t size, int64_t stride)
     ++dims->rank;
 }
 
+static inline bool gdn_dims_equal(const gdn_dims *a, const gdn_dims *b)
+{
+    for (int32_t i = 0; i < a->rank && a->rank == b->rank; ++i) {
+        if (a->size[i] != b->size[i] || a->stride[i] != b->stride[i]) {
+            return false;
+        }
+    }
+    return a->rank == b->rank;
+}
+
 /* Elements from the first to one past the last; 0 for an empty array; -1 where that passes GDN_MAX_EXTENT. */
 static inline int64_t gdn_dims_extent(const gdn_dims *dims)
 {

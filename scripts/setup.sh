@@ -58,7 +58,6 @@ if [ "$step" != run ]; then
     package libcmocka-dev
     command_from pkg-config pkg-config
     command_from python3 python3
-    command_from git git
 fi
 
 if [ "$step" = all ]; then
