@@ -10,10 +10,18 @@
 #define GDN_PRINTF(format_index, args_index)
 #endif
 
+#ifdef __cplusplus
+extern "C" {
+#endif
+
 /* Writes the message that gdn_last_error() returns and hands `status` back, so that a check reads
  *     return gdn_fail(GDN_ERROR_INVALID_ARGUMENT, "q: NULL, must point to ...");
  * In a backend module this is a shim over gdn_core_services, since a module links nothing of core. */
 gdn_status gdn_fail(gdn_status status, const char *format, ...) GDN_PRINTF(2, 3);
+
+#ifdef __cplusplus
+}
+#endif
 
 #define GDN_TRY(expression)                       \
     do {                                          \

@@ -1,0 +1,91 @@
+/* q, k and v of a wave's chunks as dense float32, q and k normalised. */
+#include "device/gates.cuh"
+#include "wave.cuh"
+
+namespace gdn
+{
+namespace
+{
+
+struct Pack {
+    const gdn_chunk *chunks;
+    int64_t num_rows; /* slots * heads * chunk_size */
+    int32_t heads, chunk_size, dim, norm;
+    float eps;
+    Rows src;
+    float *dst;
+};
+
+/* A warp a row. Unused slots and rows past a chunk's length become zeros. */
+template <typename T> __global__ void __launch_bounds__(kThreads) pack_kernel(const Pack p)
+{
+    const int lane = threadIdx.x % 32;
+    const int64_t stride = static_cast<int64_t>(gridDim.x) * (kThreads / 32);
+    for (int64_t row = (blockIdx.x * static_cast<int64_t>(kThreads) + threadIdx.x) / 32; row < p.num_rows;
+         row += stride) {
+        const int32_t i = static_cast<int32_t>(row % p.chunk_size);
+        const int64_t slot_head = row / p.chunk_size;
+        const int head = static_cast<int>(slot_head % p.heads);
+        const gdn_chunk chunk = p.chunks[slot_head / p.heads];
+        float *const dst = p.dst + row * p.dim;
+        if (chunk.seq < 0 || i >= chunk.length) {
+            for (int d = lane; d < p.dim; d += 32) {
+                dst[d] = 0.0f;
+            }
+            continue;
+        }
+        const T *const src = static_cast<const T *>(p.src.data) + p.src.index(chunk, p.chunk_size, i, head);
+        float factor = 1.0f;
+        if (p.norm != GDN_QK_NORM_NONE) {
+            float sum = 0.0f;
+            for (int d = lane; d < p.dim; d += 32) {
+                const float x = to_float(src[d]);
+                sum += x * x;
+            }
+            factor = norm_factor(warp_sum(sum), p.norm, p.eps);
+        }
+        for (int d = lane; d < p.dim; d += 32) {
+            dst[d] = to_float(src[d]) * factor;
+        }
+    }
+}
+
+} // namespace
+} // namespace gdn
+
+using namespace gdn;
+
+gdn_status gdn_cuda_pack(const gdn_device *device, const gdn_prefill_run *run, const gdn_wave *wave,
+                         gdn_pack_source source, float *dst)
+{
+    const DeviceGuard guard(device);
+    GDN_TRY(guard.status());
+    const gdn_problem *const problem = run->problem;
+    const gdn_prefill_args *const args = run->args;
+    const bool is_v = source == GDN_PACK_V;
+    const gdn_layout &layout = is_v ? problem->v : source == GDN_PACK_Q ? problem->q : problem->k;
+    Pack p = {};
+    p.chunks = wave->chunks;
+    p.heads = is_v ? problem->num_v_heads : problem->num_k_heads;
+    p.chunk_size = wave->chunk_size;
+    p.num_rows = static_cast<int64_t>(wave->num_slots) * p.heads * p.chunk_size;
+    p.dim = is_v ? problem->head_v_dim : problem->head_k_dim;
+    p.norm = is_v ? GDN_QK_NORM_NONE : problem->qk_norm;
+    p.eps = problem->qk_norm_eps;
+    p.src = rows_of(run, layout, is_v ? args->v : source == GDN_PACK_Q ? args->q : args->k);
+    p.dst = dst;
+    constexpr int64_t kRowsPerBlock = kThreads / 32;
+    const unsigned grid = grid_size((p.num_rows + kRowsPerBlock - 1) / kRowsPerBlock);
+    switch (layout.dtype) {
+    case GDN_DTYPE_BF16:
+        pack_kernel<__nv_bfloat16><<<grid, kThreads, 0, stream_of(run)>>>(p);
+        break;
+    case GDN_DTYPE_F16:
+        pack_kernel<__half><<<grid, kThreads, 0, stream_of(run)>>>(p);
+        break;
+    default:
+        pack_kernel<float><<<grid, kThreads, 0, stream_of(run)>>>(p);
+        break;
+    }
+    return gdn_cuda_launched("pack");
+}
