@@ -4,7 +4,7 @@
 
 /* Without a cap a wave takes what keeps the whole workspace within so much: on a host about what its caches hold,
  * on a device enough chunks to fill it. */
-#define HOST_BYTES ((size_t)48 << 20)
+#define HOST_BYTES ((size_t)16 << 20)
 #define DEVICE_BYTES ((size_t)256 << 20)
 
 /* More slots than this gain nothing and let the lane table, steps times lanes, grow. */
