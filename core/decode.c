@@ -49,7 +49,7 @@ gdn_status gdn_decode(const gdn_plan *plan, const gdn_decode_args *caller_args)
     GDN_TRY(gdn_arguments_check_common_unused(p, &common));
     GDN_TRY(gdn_arguments_check_unused(&token_slots, 1));
     if (args.num_rows == 0) {
-        return GDN_OK;
+        return gdn_plan_run_nothing(plan, args.workspace, args.workspace_size, args.stream);
     }
     gdn_arguments list = {.count = 0};
     gdn_arguments_add_common(&list, p, &common, args.num_rows, args.num_rows, p->tokens_per_row);

@@ -303,11 +303,14 @@ static gdn_status run_prefill(const gdn_device *device, const gdn_prefill_run *r
 
     for (int64_t first = 0; first < used; first += choice->wave_chunks) {
         const int64_t left = used - first;
+        const int64_t slots = left < choice->wave_chunks ? left : choice->wave_chunks;
+        const int64_t lanes = choice->param[GDN_GENERIC_PARAM_LANES];
+        const int64_t steps = choice->param[GDN_GENERIC_PARAM_STEPS];
         p.wave = (gdn_wave){
             .chunk_size = choice->chunk_size,
-            .num_slots = (int32_t)(left < choice->wave_chunks ? left : choice->wave_chunks),
-            .num_lanes = (int32_t)choice->param[GDN_GENERIC_PARAM_LANES],
-            .num_steps = (int32_t)choice->param[GDN_GENERIC_PARAM_STEPS],
+            .num_slots = (int32_t)slots,
+            .num_lanes = (int32_t)(lanes < slots ? lanes : slots),
+            .num_steps = (int32_t)(steps < slots ? steps : slots),
             .chunks = chunks + first,
             .lane_slot = piece(&p, GDN_GENERIC_LANE_SLOT),
         };

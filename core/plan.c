@@ -239,6 +239,19 @@ static gdn_status report_fault(const gdn_metadata_fault *fault)
                     "workspace: holds no fault record (code %d); was it used by a run of this plan?", (int)fault->code);
 }
 
+gdn_status gdn_plan_run_nothing(const gdn_plan *plan, void *workspace, size_t workspace_size, void *stream)
+{
+    const gdn_backend *const backend = plan->context->backend;
+    gdn_device *const device = plan->context->device;
+    if (backend->read_fault == NULL || workspace == NULL || workspace_size < GDN_FAULT_BYTES) {
+        return GDN_OK;
+    }
+    if (backend->check_pointer != NULL) {
+        GDN_TRY(backend->check_pointer(device, workspace, "workspace"));
+    }
+    return backend->fill(device, workspace, 0, GDN_FAULT_BYTES, stream);
+}
+
 gdn_status gdn_plan_check(const gdn_plan *plan, const void *workspace, void *stream)
 {
     if (plan == NULL) {

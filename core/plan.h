@@ -15,4 +15,7 @@ struct gdn_plan {
 /* Validates the problem and chooses the implementation, in place. */
 gdn_status gdn_plan_build(gdn_plan *plan, const gdn_context *context, const gdn_problem *problem);
 
+/* A run of no rows: there is nothing to do but to leave a workspace in which gdn_plan_check finds no fault. */
+gdn_status gdn_plan_run_nothing(const gdn_plan *plan, void *workspace, size_t workspace_size, void *stream);
+
 #endif

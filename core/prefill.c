@@ -109,7 +109,7 @@ gdn_status gdn_prefill(const gdn_plan *plan, const gdn_prefill_args *caller_args
     GDN_TRY(gdn_arguments_check_common_unused(p, &common));
     GDN_TRY(check_unused(p, &args));
     if (args.num_seqs == 0) {
-        return GDN_OK;
+        return gdn_plan_run_nothing(plan, args.workspace, args.workspace_size, args.stream);
     }
     gdn_arguments list = {.count = 0};
     list_arguments(&list, p, &args, &common);
