@@ -7,7 +7,7 @@ static gdn_status multiply(const gdn_cuda_device *device, const gdn_prefill_run 
 {
     bool taken = false;
     GDN_TRY(gdn_cublas_matmul(device, run, matmul, &taken));
-    return taken ? GDN_OK : gdn_cuda_matmul_tiled(run, matmul);
+    return taken ? GDN_OK : gdn_cuda_matmul_tiled(device, run, matmul);
 }
 
 gdn_status gdn_cuda_matmul(const gdn_device *device, const gdn_prefill_run *run, const gdn_matmul *matmul)

@@ -29,6 +29,13 @@ static __device__ __forceinline__ void cp_async_16(uint32_t dst, const void *src
     asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(dst), "l"(src), "r"(src_bytes) : "memory");
 }
 
+/* The same of 4 bytes. */
+static __device__ __forceinline__ void cp_async_4(uint32_t dst, const void *src, bool valid)
+{
+    const int src_bytes = valid ? 4 : 0;
+    asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;" ::"r"(dst), "l"(src), "r"(src_bytes) : "memory");
+}
+
 static __device__ __forceinline__ void cp_async_commit()
 {
     asm volatile("cp.async.commit_group;" ::: "memory");
