@@ -4,6 +4,8 @@ root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 cd "$root"
 mkdir -p build/log
 jobs=$(nproc)
+# Tests run side by side, so threads that wait must not spin.
+export OMP_WAIT_POLICY=passive
 summary=()
 failed=0
 started=$SECONDS
