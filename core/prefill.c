@@ -45,7 +45,7 @@ static gdn_status check_counts(const gdn_problem *p, const gdn_prefill_args *arg
         gdn_dims_add(&rows, p->num_v_heads, p->o.head_stride);
         gdn_dims_add(&rows, length, p->o.token_stride);
         gdn_dims_add(&rows, args->num_seqs, gdn_row_stride(&p->o, length));
-        if (!gdn_dims_are_apart(&rows)) {
+        if (length > 0 && !gdn_dims_are_apart(&rows)) {
             return INVALID("total_tokens: %lld, rows of %lld tokens do not fit o's row_stride, %lld",
                            (long long)args->total_tokens, (long long)length, (long long)p->o.row_stride);
         }
