@@ -86,6 +86,7 @@ static gdn_status cpu_open(gdn_device **device, const gdn_device_options *option
     gdn_cpu_note_process();
     const int32_t threads = options->num_threads > 0 ? options->num_threads : default_threads();
     cpu->num_threads = threads < MAX_THREADS ? threads : MAX_THREADS;
+    cpu->isa = gdn_cpu_isa_within(options->cpu_isa);
     cpu->base.backend = &gdn_backend_cpu;
     describe(cpu->base.description, sizeof(cpu->base.description), cpu->num_threads, products);
     *device = &cpu->base;

@@ -11,6 +11,7 @@
 #include <omp.h>
 #endif
 
+#include "cpu_state_io.h"
 #include "float_mode.h"
 #include "fused_chunk.h"
 #include "fused_rows.h"
@@ -161,43 +162,10 @@ static gdn_fused_sequence sequence_of(const gdn_prefill_run *run, int64_t n)
     return seq;
 }
 
-static bool is_skipped(const gdn_prefill_run *run, int64_t n)
+static gdn_state_args state_args(const gdn_prefill_run *run)
 {
-    const gdn_problem *p = run->problem;
-    if (p->state_form != GDN_STATE_POOL) {
-        return false;
-    }
-    return gdn_load_index(run->args->read_slots, p->slots_dtype, n) < 0 ||
-           (run->args->write_slots && gdn_load_index(run->args->write_slots, p->slots_dtype, n) < 0);
-}
-
-/* Where the sequence's state comes from and goes to; NULL: zeros, or nowhere. Offsets in elements. */
-typedef struct state_place {
-    const void *source;
-    const gdn_state_layout *source_layout;
-    int64_t source_offset;
-    void *target;
-    const gdn_state_layout *target_layout;
-    int64_t target_offset;
-} state_place;
-
-static state_place state_of(const gdn_prefill_run *run, int64_t n)
-{
-    const gdn_problem *p = run->problem;
     const gdn_prefill_args *a = run->args;
-    const bool pool = p->state_form == GDN_STATE_POOL;
-    state_place place = {.source_layout = &p->state, .target_layout = pool ? &p->state : &p->final_state};
-    if (a->state && (!a->has_initial_state || a->has_initial_state[n])) {
-        const int64_t slot = pool ? gdn_load_index(a->read_slots, p->slots_dtype, n) : n;
-        place.source = a->state;
-        place.source_offset = slot * p->state.slot_stride;
-    }
-    if (pool ? a->write_slots != NULL : a->final_state != NULL) {
-        const int64_t slot = pool ? gdn_load_index(a->write_slots, p->slots_dtype, n) : n;
-        place.target = pool ? a->state : a->final_state;
-        place.target_offset = slot * place.target_layout->slot_stride;
-    }
-    return place;
+    return (gdn_state_args){a->state, a->final_state, a->read_slots, a->write_slots, a->has_initial_state};
 }
 
 /* The entries of sequence `n` start at *first; returns how many there are. */
@@ -237,6 +205,18 @@ static void find_checkpoints(const gdn_prefill_run *run, const gdn_fused_sequenc
     }
 }
 
+/* A sequence of no tokens: its states are copied, bit for bit where the types agree. */
+static void pass_on(const gdn_problem *p, const gdn_state_place *place, int hk, int first_head, int heads)
+{
+    for (int h = 0; place->target && h < heads; h++) {
+        const int hv = gdn_group_head(p, hk, first_head + h);
+        gdn_cpu_state_copy(place->target, place->target_layout,
+                           place->target_offset + hv * place->target_layout->head_stride, place->source,
+                           place->source_layout, place->source_offset + hv * place->source_layout->head_stride,
+                           p->head_k_dim, p->head_v_dim);
+    }
+}
+
 /* One item: its heads advance chunk by chunk together, so that they share what gdn_chunk_pack makes. */
 static void run_item(gdn_chunk_work *w, const gdn_prefill_run *run, const item_cut *cut, int64_t item)
 {
@@ -252,11 +232,16 @@ static void run_item(gdn_chunk_work *w, const gdn_prefill_run *run, const item_c
     const int end_panel = first_panel + cut->panels < panels ? first_panel + cut->panels : panels;
     const int heads = first_head + cut->heads < group ? cut->heads : group - first_head;
 
-    if (is_skipped(run, n)) {
+    const gdn_state_args states = state_args(run);
+    if (gdn_fused_is_skipped(p, &states, n)) {
         return;
     }
     const gdn_fused_sequence seq = sequence_of(run, n);
-    const state_place place = state_of(run, n);
+    const gdn_state_place place = gdn_fused_state_place(p, &states, n);
+    if (seq.length == 0) {
+        pass_on(p, &place, hk, first_head, first_panel == 0 ? heads : 0);
+        return;
+    }
     for (int h = 0; h < heads; h++) {
         const int hv = gdn_group_head(p, hk, first_head + h);
         float *state = w->state + (size_t)h * state_floats;

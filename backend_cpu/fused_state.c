@@ -3,8 +3,35 @@
 
 #include "fused_chunk.h"
 #include "fused_rows.h"
+#include "numeric.h"
 
 enum { B = GDN_TOKEN_BLOCK };
+
+bool gdn_fused_is_skipped(const gdn_problem *p, const gdn_state_args *args, int64_t n)
+{
+    if (p->state_form != GDN_STATE_POOL) {
+        return false;
+    }
+    return gdn_load_index(args->read_slots, p->slots_dtype, n) < 0 ||
+           (args->write_slots && gdn_load_index(args->write_slots, p->slots_dtype, n) < 0);
+}
+
+gdn_state_place gdn_fused_state_place(const gdn_problem *p, const gdn_state_args *args, int64_t n)
+{
+    const bool pool = p->state_form == GDN_STATE_POOL;
+    gdn_state_place place = {.source_layout = &p->state, .target_layout = pool ? &p->state : &p->final_state};
+    if (args->state && (!args->has_initial_state || args->has_initial_state[n])) {
+        const int64_t slot = pool ? gdn_load_index(args->read_slots, p->slots_dtype, n) : n;
+        place.source = args->state;
+        place.source_offset = slot * p->state.slot_stride;
+    }
+    if (pool ? args->write_slots != NULL : args->final_state != NULL) {
+        const int64_t slot = pool ? gdn_load_index(args->write_slots, p->slots_dtype, n) : n;
+        place.target = pool ? args->state : args->final_state;
+        place.target_offset = slot * place.target_layout->slot_stride;
+    }
+    return place;
+}
 
 void gdn_fused_load_panel(const gdn_cpu_kernels *kernels, const gdn_problem *problem, const gdn_state_layout *layout,
                           const void *data, int64_t offset, int panel, float *S, float *stage)

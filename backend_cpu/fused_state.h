@@ -5,7 +5,30 @@
 
 #include <gdn/gdn.h>
 
+#include <stdbool.h>
+
 #include "kernels/kernels.h"
+
+/* The arguments that say where states are, as either operation has them. */
+typedef struct gdn_state_args {
+    void *state, *final_state;
+    const void *read_slots, *write_slots;
+    const uint8_t *has_initial_state;
+} gdn_state_args;
+
+/* Where a sequence's state comes from and goes to; NULL: zeros, or nowhere. Offsets in elements, of head 0. */
+typedef struct gdn_state_place {
+    const void *source;
+    const gdn_state_layout *source_layout;
+    int64_t source_offset;
+    void *target;
+    const gdn_state_layout *target_layout;
+    int64_t target_offset;
+} gdn_state_place;
+
+/* A sequence or row is skipped if its read or its write slot is negative. */
+bool gdn_fused_is_skipped(const gdn_problem *problem, const gdn_state_args *args, int64_t n);
+gdn_state_place gdn_fused_state_place(const gdn_problem *problem, const gdn_state_args *args, int64_t n);
 
 /* The head's first element is `offset` elements into `data`; stage: [16, K] floats. */
 void gdn_fused_load_panel(const gdn_cpu_kernels *kernels, const gdn_problem *problem, const gdn_state_layout *layout,

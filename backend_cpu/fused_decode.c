@@ -1,0 +1,343 @@
+/* fused_decode.h
+ *
+ * Columns of a state are independent of one another. A block of them (16 rows of a [V, K] state, up to 64 columns of a
+ * [K, V] one) stays in the first-level cache while it goes through all tokens of the row; it is read from memory before
+ * the first and written after the last. An item of work is some blocks of one value head of one row. */
+#include "fused_decode.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#ifdef _OPENMP
+#include <omp.h>
+#endif
+
+#include "cpu_state_io.h"
+#include "float_mode.h"
+#include "fused_rows.h"
+#include "fused_state.h"
+#include "numeric.h"
+
+enum {
+    ROWS = GDN_TOKEN_BLOCK, /* of a [V, K] state */
+    COLUMNS = 64, /* of a [K, V] state */
+    T_MAX = GDN_MAX_DECODE_TOKENS,
+    MAX_LANES = 64,
+    PARAM_OFFSET = 0,
+    PARAM_LANE_BYTES,
+    PARAM_LANES
+};
+
+/* ---------------------------------------------------------------------------------------------- Plan */
+
+bool gdn_fused_decode_supports(const gdn_problem *problem, gdn_reason *reason)
+{
+    if (problem->head_k_dim % GDN_TOKEN_BLOCK != 0 || problem->head_v_dim % GDN_TOKEN_BLOCK != 0) {
+        snprintf(reason->text, sizeof(reason->text), "head_k_dim %d, head_v_dim %d: not both multiples of %d",
+                 (int)problem->head_k_dim, (int)problem->head_v_dim, GDN_TOKEN_BLOCK);
+        return false;
+    }
+    if (problem->numerics == GDN_NUMERICS_TF32 || problem->numerics == GDN_NUMERICS_BF16) {
+        snprintf(reason->text, sizeof(reason->text), "products are float32 only");
+        return false;
+    }
+    const gdn_state_layout *target = problem->state_form == GDN_STATE_POOL ? &problem->state : &problem->final_state;
+    if ((problem->state.k_stride == 1) != (target->k_stride == 1)) {
+        snprintf(reason->text, sizeof(reason->text), "state and final_state: one is [V, K], the other [K, V]");
+        return false;
+    }
+    return true;
+}
+
+/* Scratch of one thread, in floats. */
+typedef struct decode_work {
+    const gdn_cpu_kernels *kernels;
+    const gdn_decode_run *run;
+    float *q, *k; /* [T, K] */
+    float *tile; /* [16, K] or [K, 64] */
+} decode_work;
+
+static size_t tile_floats(const gdn_problem *problem)
+{
+    return (size_t)problem->head_k_dim * (problem->state.k_stride == 1 ? ROWS : COLUMNS);
+}
+
+static size_t lane_bytes(const gdn_problem *problem)
+{
+    const size_t vectors = (size_t)problem->tokens_per_row * (size_t)problem->head_k_dim;
+    return (2 * vectors + tile_floats(problem)) * sizeof(float);
+}
+
+gdn_status gdn_fused_decode_book(const gdn_problem *problem, size_t max_workspace, gdn_choice *choice)
+{
+    const size_t bytes = lane_bytes(problem), align = GDN_WORKSPACE_ALIGNMENT;
+    const int64_t blocks = problem->head_v_dim / ROWS;
+    int64_t lanes = MAX_LANES;
+    if (problem->max_seqs < MAX_LANES && problem->max_seqs * problem->num_v_heads * blocks < lanes) {
+        lanes = problem->max_seqs * problem->num_v_heads * blocks;
+    }
+    if (max_workspace != 0) {
+        const size_t room = max_workspace > choice->ledger.total ? max_workspace - choice->ledger.total : 0;
+        const size_t fit = room / align * align / bytes;
+        if (fit < 1) {
+            return gdn_fail(GDN_ERROR_UNSUPPORTED, "max_workspace: %zu, must be at least %zu", max_workspace,
+                            choice->ledger.total + (bytes + align - 1) / align * align);
+        }
+        lanes = (int64_t)fit < lanes ? (int64_t)fit : lanes;
+    }
+    choice->chunk_size = 0;
+    choice->wave_chunks = 0;
+    choice->param[PARAM_OFFSET] =
+        (int64_t)gdn_ledger_book(&choice->ledger, "fused decode", gdn_size_mul((size_t)lanes, bytes));
+    choice->param[PARAM_LANE_BYTES] = (int64_t)bytes;
+    choice->param[PARAM_LANES] = lanes;
+    return GDN_OK;
+}
+
+/* --------------------------------------------------------------------------------------- One block */
+
+/* A row's tokens, as one value head sees them. */
+typedef struct token_terms {
+    int count;
+    float alpha[T_MAX], beta[T_MAX], qk[T_MAX];
+} token_terms;
+
+static void load_vectors(const decode_work *w, int64_t row, int hk, int count)
+{
+    const gdn_problem *p = w->run->problem;
+    const int K = p->head_k_dim, T = p->tokens_per_row;
+    const struct {
+        const gdn_layout *layout;
+        const void *data;
+        float *dst;
+    } source[2] = {{&p->q, w->run->args->q, w->q}, {&p->k, w->run->args->k, w->k}};
+    for (int i = 0; i < 2; i++) {
+        const gdn_layout *layout = source[i].layout;
+        const int64_t offset = gdn_row_offset(layout, row, T, 0, hk);
+        w->kernels->load_rows(layout->dtype, count, K, gdn_at(source[i].data, layout->dtype, offset),
+                              layout->token_stride, source[i].dst, K);
+        w->kernels->normalize_rows(p->qk_norm, p->qk_norm_eps, 1.0f, count, K, source[i].dst, K);
+    }
+}
+
+static void load_terms(const decode_work *w, int64_t row, int hv, token_terms *terms)
+{
+    const gdn_problem *p = w->run->problem;
+    const gdn_decode_args *a = w->run->args;
+    const int K = p->head_k_dim, T = p->tokens_per_row;
+    double gate[T_MAX], beta[T_MAX];
+    const int64_t gate_at = gdn_row_offset(&p->gate, row, T, 0, hv), beta_at = gdn_row_offset(&p->beta, row, T, 0, hv);
+    for (int t = 0; t < terms->count; t++) {
+        gate[t] = (double)gdn_load_element(a->gate, p->gate.dtype, gate_at + t * p->gate.token_stride);
+        beta[t] = (double)gdn_load_element(a->beta, p->beta.dtype, beta_at + t * p->beta.token_stride);
+        terms->alpha[t] = (float)gate[t];
+        terms->qk[t] = w->kernels->dot(K, w->q + t * K, w->k + t * K);
+    }
+    const gdn_gate_terms formulas = {
+        .gate_form = p->gate_form,
+        .beta_form = p->beta_form,
+        .A_log = a->A_log ? (double)a->A_log[hv] : 0.0,
+        .dt_bias = a->dt_bias ? (double)a->dt_bias[hv] : 0.0,
+        .beta_scale = (double)p->beta_scale,
+    };
+    w->kernels->gates(&formulas, terms->count, gate, beta, gate, beta);
+    float log_decay[T_MAX] = {0};
+    for (int t = 0; t < terms->count; t++) {
+        log_decay[t] = (float)gate[t];
+        terms->beta[t] = (float)beta[t];
+    }
+    if (p->gate_form != GDN_GATE_DECAY) { /* a linear decay is used as it came */
+        w->kernels->exp(T_MAX, log_decay, terms->alpha);
+    }
+}
+
+/* A block of a state in the caller's memory: `rows` rows of `cols` elements. */
+typedef struct block_view {
+    gdn_dtype dtype;
+    void *data;
+    int64_t stride;
+} block_view;
+
+static block_view view_of(const gdn_state_layout *layout, void *data, int64_t head_offset, int first)
+{
+    const int64_t offset = head_offset + first * layout->v_stride;
+    return (block_view){layout->dtype, gdn_at_mutable(data, layout->dtype, offset),
+                        layout->k_stride == 1 ? layout->v_stride : layout->k_stride};
+}
+
+/* Columns first .. first + count - 1 of v through all tokens. */
+static void run_block(const decode_work *w, const gdn_state_place *place, int64_t row, int hv, int first, int count,
+                      const token_terms *terms)
+{
+    const gdn_problem *p = w->run->problem;
+    const gdn_decode_args *a = w->run->args;
+    const int K = p->head_k_dim, T = p->tokens_per_row;
+    const bool v_rows = p->state.k_stride == 1;
+    const int rows = v_rows ? count : K, cols = v_rows ? K : count;
+    const int64_t v_at = gdn_row_offset(&p->v, row, T, 0, hv) + first;
+    const int64_t o_at = gdn_row_offset(&p->o, row, T, 0, hv) + first;
+    block_view target = {GDN_DTYPE_NONE, NULL, 0};
+    if (place->target) {
+        target = view_of(place->target_layout, place->target,
+                         place->target_offset + hv * place->target_layout->head_stride, first);
+    }
+
+    /* Where the next token finds the block: the caller's float32 memory at first, else the tile. */
+    const float *src = w->tile;
+    ptrdiff_t src_stride = cols;
+    if (!place->source) {
+        memset(w->tile, 0, (size_t)rows * (size_t)cols * sizeof(float));
+    } else {
+        const block_view source = view_of(place->source_layout, (void *)(uintptr_t)place->source,
+                                          place->source_offset + hv * place->source_layout->head_stride, first);
+        if (source.dtype == GDN_DTYPE_F32) {
+            src = source.data;
+            src_stride = source.stride;
+        } else {
+            w->kernels->load_rows(source.dtype, rows, cols, source.data, source.stride, w->tile, cols);
+        }
+    }
+
+    for (int t = 0; t < terms->count; t++) {
+        const bool to_target = t == terms->count - 1 && target.dtype == GDN_DTYPE_F32;
+        float v[COLUMNS], o[COLUMNS];
+        w->kernels->load_rows(p->v.dtype, 1, count, gdn_at(a->v, p->v.dtype, v_at + t * p->v.token_stride), 0, v, 0);
+        const gdn_decode_step step = {
+            .count = count,
+            .head_k_dim = K,
+            .k = w->k + t * K,
+            .q = w->q + t * K,
+            .alpha = terms->alpha[t],
+            .beta = terms->beta[t],
+            .qk = terms->qk[t],
+            .scale = p->scale,
+            .v = v,
+            .o = o,
+            .src = src,
+            .src_stride = src_stride,
+            .dst = to_target ? target.data : w->tile,
+            .dst_stride = to_target ? target.stride : cols,
+        };
+        if (v_rows) {
+            w->kernels->decode_vk(&step);
+        } else {
+            w->kernels->decode_kv(&step);
+        }
+        src = step.dst;
+        src_stride = step.dst_stride;
+        w->kernels->store_rows(p->o.dtype, 1, count, o, 0,
+                               gdn_at_mutable(a->o, p->o.dtype, o_at + t * p->o.token_stride), 0);
+
+        const int64_t slot = a->token_slots ? gdn_load_index(a->token_slots, p->slots_dtype, row * T + t) : -1;
+        if (slot >= 0) {
+            const block_view stored =
+                view_of(&p->state, a->state, slot * p->state.slot_stride + hv * p->state.head_stride, first);
+            if (stored.data != src) {
+                w->kernels->store_rows(stored.dtype, rows, cols, src, src_stride, stored.data, stored.stride);
+            }
+        }
+    }
+    if (target.data && target.dtype != GDN_DTYPE_F32) {
+        w->kernels->store_rows(target.dtype, rows, cols, w->tile, cols, target.data, target.stride);
+    }
+}
+
+/* --------------------------------------------------------------------------------------------- Run */
+
+static void run_item(const decode_work *w, int64_t row, int hv, int first, int end)
+{
+    const gdn_problem *p = w->run->problem;
+    const gdn_decode_args *a = w->run->args;
+    const gdn_state_args states = {a->state, a->final_state, a->read_slots, a->write_slots, a->has_initial_state};
+    if (gdn_fused_is_skipped(p, &states, row)) {
+        return;
+    }
+    const gdn_state_place place = gdn_fused_state_place(p, &states, row);
+    token_terms terms = {.count = a->num_tokens ? a->num_tokens[row] : p->tokens_per_row};
+    if (terms.count == 0) {
+        if (place.target && first == 0) {
+            gdn_cpu_state_copy(place.target, place.target_layout,
+                               place.target_offset + hv * place.target_layout->head_stride, place.source,
+                               place.source_layout, place.source_offset + hv * place.source_layout->head_stride,
+                               p->head_k_dim, p->head_v_dim);
+        }
+        return;
+    }
+    load_vectors(w, row, gdn_key_head(p, hv), terms.count);
+    load_terms(w, row, hv, &terms);
+    const int block = p->state.k_stride == 1 ? ROWS : COLUMNS;
+    for (int at = first; at < end; at += block) {
+        run_block(w, &place, row, hv, at, end - at < block ? end - at : block, &terms);
+    }
+}
+
+typedef struct decode_cut {
+    int parts; /* items for one value head of one row */
+    int columns; /* of an item */
+    int64_t items;
+} decode_cut;
+
+/* Whole heads, unless there are fewer than four for each thread. */
+static decode_cut choose_cut(const gdn_decode_run *run, int team)
+{
+    const gdn_problem *p = run->problem;
+    const int64_t heads = run->args->num_rows * p->num_v_heads;
+    int columns = p->head_v_dim;
+    while (team > 1 && columns > ROWS && heads * (p->head_v_dim / columns) < 4 * (int64_t)team) {
+        columns = (columns / 2 + ROWS - 1) / ROWS * ROWS;
+    }
+    const int parts = (p->head_v_dim + columns - 1) / columns;
+    return (decode_cut){parts, columns, heads * parts};
+}
+
+static void run_cut_item(const decode_work *w, const decode_cut *cut, int64_t item)
+{
+    const gdn_problem *p = w->run->problem;
+    const int first = (int)(item % cut->parts) * cut->columns;
+    const int64_t head = item / cut->parts;
+    const int end = first + cut->columns < p->head_v_dim ? first + cut->columns : p->head_v_dim;
+    run_item(w, head / p->num_v_heads, (int)(head % p->num_v_heads), first, end);
+}
+
+static decode_work work_of(const gdn_cpu_kernels *kernels, const gdn_decode_run *run, int lane)
+{
+    const gdn_problem *p = run->problem;
+    const size_t vectors = (size_t)p->tokens_per_row * (size_t)p->head_k_dim;
+    unsigned char *base =
+        run->workspace + run->choice->param[PARAM_OFFSET] + lane * run->choice->param[PARAM_LANE_BYTES];
+    decode_work work = {.kernels = kernels, .run = run, .tile = (float *)(void *)base};
+    work.q = work.tile + tile_floats(p);
+    work.k = work.q + vectors;
+    return work;
+}
+
+gdn_status gdn_fused_decode_run(const gdn_cpu_kernels *kernels, int threads, const gdn_decode_run *run)
+{
+    const int64_t lanes = run->choice->param[PARAM_LANES];
+    int team = threads < lanes ? threads : (int)lanes;
+    const decode_cut cut = choose_cut(run, team);
+    team = cut.items < team ? (int)cut.items : team;
+#ifdef _OPENMP
+    if (team > 1) {
+        const int64_t batch = cut.items / (team * 8) + 1; /* few enough to balance, many enough to stream */
+#pragma omp parallel num_threads(team)
+        {
+            const uint64_t mode = gdn_float_mode_flush();
+            const decode_work work = work_of(kernels, run, omp_get_thread_num());
+#pragma omp for schedule(dynamic, batch)
+            for (int64_t item = 0; item < cut.items; item++) {
+                run_cut_item(&work, &cut, item);
+            }
+            gdn_float_mode_restore(mode);
+        }
+        return GDN_OK;
+    }
+#endif
+    const uint64_t mode = gdn_float_mode_flush();
+    const decode_work work = work_of(kernels, run, 0);
+    for (int64_t item = 0; item < cut.items; item++) {
+        run_cut_item(&work, &cut, item);
+    }
+    gdn_float_mode_restore(mode);
+    return GDN_OK;
+}

@@ -1,0 +1,179 @@
+/* fused_implementations.h: what one instruction set adds to fused_prefill.c and fused_decode.c is its name, a look at
+ * the device, and its table of kernels. */
+#include "fused_implementations.h"
+
+#include <stdio.h>
+
+#include "cpu_device.h"
+#include "cpu_isa.h"
+#include "cpu_parallel.h"
+#include "fused_decode.h"
+#include "fused_prefill.h"
+
+static bool device_has(const gdn_device *device, gdn_cpu_isa isa, gdn_reason *reason)
+{
+    const gdn_cpu_isa offered = gdn_cpu_device_of(device)->isa;
+    if (isa <= offered) {
+        return true;
+    }
+    snprintf(reason->text, sizeof(reason->text), "the context's instruction set is %s", gdn_cpu_isa_name(offered));
+    return false;
+}
+
+static gdn_status book_prefill(const gdn_device *device, const gdn_problem *problem, size_t max_workspace,
+                               gdn_choice *choice)
+{
+    (void)device;
+    return gdn_fused_prefill_book(problem, max_workspace, choice);
+}
+
+static gdn_status book_decode(const gdn_device *device, const gdn_problem *problem, size_t max_workspace,
+                              gdn_choice *choice)
+{
+    (void)device;
+    return gdn_fused_decode_book(problem, max_workspace, choice);
+}
+
+#if defined(__x86_64__)
+
+static bool avx512_supports_prefill(const gdn_device *device, const gdn_problem *problem, gdn_reason *reason)
+{
+    return device_has(device, GDN_CPU_ISA_AVX512, reason) && gdn_fused_prefill_supports(problem, reason);
+}
+static gdn_status avx512_prefill(const gdn_device *device, const gdn_prefill_run *run)
+{
+    return gdn_fused_prefill_run(&gdn_cpu_kernels_avx512, gdn_cpu_num_threads(device), run);
+}
+static bool avx512_supports_decode(const gdn_device *device, const gdn_problem *problem, gdn_reason *reason)
+{
+    return device_has(device, GDN_CPU_ISA_AVX512, reason) && gdn_fused_decode_supports(problem, reason);
+}
+static gdn_status avx512_decode(const gdn_device *device, const gdn_decode_run *run)
+{
+    return gdn_fused_decode_run(&gdn_cpu_kernels_avx512, gdn_cpu_num_threads(device), run);
+}
+
+const gdn_implementation gdn_cpu_avx512_prefill = {
+    .name = "cpu.avx512.prefill",
+    .summary = "fused chunks in cache, AVX-512 float32",
+    .operation = GDN_OPERATION_PREFILL,
+    .supports = avx512_supports_prefill,
+    .book = book_prefill,
+    .prefill = avx512_prefill,
+};
+const gdn_implementation gdn_cpu_avx512_decode = {
+    .name = "cpu.avx512.decode",
+    .summary = "one pass over the state, AVX-512 float32",
+    .operation = GDN_OPERATION_DECODE,
+    .supports = avx512_supports_decode,
+    .book = book_decode,
+    .decode = avx512_decode,
+};
+
+static bool avx2_supports_prefill(const gdn_device *device, const gdn_problem *problem, gdn_reason *reason)
+{
+    return device_has(device, GDN_CPU_ISA_AVX2, reason) && gdn_fused_prefill_supports(problem, reason);
+}
+static gdn_status avx2_prefill(const gdn_device *device, const gdn_prefill_run *run)
+{
+    return gdn_fused_prefill_run(&gdn_cpu_kernels_avx2, gdn_cpu_num_threads(device), run);
+}
+static bool avx2_supports_decode(const gdn_device *device, const gdn_problem *problem, gdn_reason *reason)
+{
+    return device_has(device, GDN_CPU_ISA_AVX2, reason) && gdn_fused_decode_supports(problem, reason);
+}
+static gdn_status avx2_decode(const gdn_device *device, const gdn_decode_run *run)
+{
+    return gdn_fused_decode_run(&gdn_cpu_kernels_avx2, gdn_cpu_num_threads(device), run);
+}
+
+const gdn_implementation gdn_cpu_avx2_prefill = {
+    .name = "cpu.avx2.prefill",
+    .summary = "fused chunks in cache, AVX2 float32",
+    .operation = GDN_OPERATION_PREFILL,
+    .supports = avx2_supports_prefill,
+    .book = book_prefill,
+    .prefill = avx2_prefill,
+};
+const gdn_implementation gdn_cpu_avx2_decode = {
+    .name = "cpu.avx2.decode",
+    .summary = "one pass over the state, AVX2 float32",
+    .operation = GDN_OPERATION_DECODE,
+    .supports = avx2_supports_decode,
+    .book = book_decode,
+    .decode = avx2_decode,
+};
+
+#elif defined(__aarch64__)
+
+static bool neon_supports_prefill(const gdn_device *device, const gdn_problem *problem, gdn_reason *reason)
+{
+    return device_has(device, GDN_CPU_ISA_NEON, reason) && gdn_fused_prefill_supports(problem, reason);
+}
+static gdn_status neon_prefill(const gdn_device *device, const gdn_prefill_run *run)
+{
+    return gdn_fused_prefill_run(&gdn_cpu_kernels_neon, gdn_cpu_num_threads(device), run);
+}
+static bool neon_supports_decode(const gdn_device *device, const gdn_problem *problem, gdn_reason *reason)
+{
+    return device_has(device, GDN_CPU_ISA_NEON, reason) && gdn_fused_decode_supports(problem, reason);
+}
+static gdn_status neon_decode(const gdn_device *device, const gdn_decode_run *run)
+{
+    return gdn_fused_decode_run(&gdn_cpu_kernels_neon, gdn_cpu_num_threads(device), run);
+}
+
+const gdn_implementation gdn_cpu_neon_prefill = {
+    .name = "cpu.neon.prefill",
+    .summary = "fused chunks in cache, NEON float32",
+    .operation = GDN_OPERATION_PREFILL,
+    .supports = neon_supports_prefill,
+    .book = book_prefill,
+    .prefill = neon_prefill,
+};
+const gdn_implementation gdn_cpu_neon_decode = {
+    .name = "cpu.neon.decode",
+    .summary = "one pass over the state, NEON float32",
+    .operation = GDN_OPERATION_DECODE,
+    .supports = neon_supports_decode,
+    .book = book_decode,
+    .decode = neon_decode,
+};
+
+#endif
+
+static bool scalar_supports_prefill(const gdn_device *device, const gdn_problem *problem, gdn_reason *reason)
+{
+    (void)device;
+    return gdn_fused_prefill_supports(problem, reason);
+}
+static gdn_status scalar_prefill(const gdn_device *device, const gdn_prefill_run *run)
+{
+    return gdn_fused_prefill_run(&gdn_cpu_kernels_scalar, gdn_cpu_num_threads(device), run);
+}
+static bool scalar_supports_decode(const gdn_device *device, const gdn_problem *problem, gdn_reason *reason)
+{
+    (void)device;
+    return gdn_fused_decode_supports(problem, reason);
+}
+static gdn_status scalar_decode(const gdn_device *device, const gdn_decode_run *run)
+{
+    return gdn_fused_decode_run(&gdn_cpu_kernels_scalar, gdn_cpu_num_threads(device), run);
+}
+
+const gdn_implementation gdn_cpu_scalar_prefill = {
+    .name = "cpu.scalar.prefill",
+    .summary = "fused chunks in cache, plain C",
+    .operation = GDN_OPERATION_PREFILL,
+    .supports = scalar_supports_prefill,
+    .book = book_prefill,
+    .prefill = scalar_prefill,
+};
+const gdn_implementation gdn_cpu_scalar_decode = {
+    .name = "cpu.scalar.decode",
+    .summary = "one pass over the state, plain C",
+    .operation = GDN_OPERATION_DECODE,
+    .supports = scalar_supports_decode,
+    .book = book_decode,
+    .decode = scalar_decode,
+};
