@@ -1,0 +1,29 @@
+/* Wall-clock times of repeated runs and what is said of them. */
+#ifndef GDN_TOOLS_TIMING_H
+#define GDN_TOOLS_TIMING_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+double timing_now(void); /* seconds on a clock that never goes back */
+
+#define TIMING_MAX_RUNS 4096
+
+typedef struct timing {
+    double seconds[TIMING_MAX_RUNS];
+    int count;
+} timing;
+
+typedef struct timing_summary {
+    double median, low, high; /* seconds; low and high: the 10th and 90th percentile */
+    int count;
+} timing_summary;
+
+/* False when there is no more room. */
+bool timing_add(timing *times, double seconds);
+timing_summary timing_summarise(timing *times); /* sorts */
+
+/* Half of high - low, as a share of the median. */
+double timing_spread(const timing_summary *summary);
+
+#endif
