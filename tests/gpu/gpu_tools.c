@@ -1,0 +1,32 @@
+#include "gpu_tools.h"
+
+#include <stdlib.h>
+
+gdn_context *gpu_context(int device)
+{
+    gdn_context_options options;
+    REQUIRE_OK(gdn_context_options_init(&options));
+    options.backend = "cuda";
+    options.device = device;
+    gdn_context *context = NULL;
+    const gdn_status status = gdn_context_create(&context, &options);
+    if (status == GDN_ERROR_BACKEND_UNAVAILABLE) {
+        printf("skipped: %s\n", gdn_last_error());
+        fflush(stdout);
+        _Exit(TEST_SKIPPED);
+    }
+    REQUIRE_OK(status);
+    return context;
+}
+
+void gpu_upload(staged_case *stage, cudaStream_t stream)
+{
+    for (int32_t i = 0; i < CASE_NUM_OPERANDS; i++) {
+        if (stage->base[i] != NULL) {
+            REQUIRE_OK(gdn_memory_copy(stage->context, stage->base[i], stage->c->buffer[i].before,
+                                       stage->c->buffer[i].bytes, GDN_COPY_TO_BACKEND, stream));
+        }
+    }
+    stage->prefill.stream = stream;
+    stage->decode.stream = stream;
+}
