@@ -12,8 +12,11 @@
 #include <stdio.h>
 #include <string.h>
 
+/* OpenMP runtimes abort where they cannot make the threads asked of them, so an absurd count is refused here. */
+#define MAX_THREADS_ASKED 1024
+
 #ifdef _OPENMP
-#define MAX_THREADS INT32_MAX
+#define MAX_THREADS MAX_THREADS_ASKED
 #else
 #define MAX_THREADS 1 /* built without OpenMP */
 #endif
@@ -24,9 +27,16 @@ static int32_t default_threads(void)
     return threads < MAX_THREADS ? threads : MAX_THREADS;
 }
 
-static void describe(char *text, size_t size, int32_t threads, const char *products)
+static void describe(char *text, size_t size, int32_t threads, const char *products, gdn_cpu_isa isa)
 {
-    snprintf(text, size, "%d thread%s, %s", threads, threads == 1 ? "" : "s", products);
+    snprintf(text, size, "%d thread%s, %s, %s", threads, threads == 1 ? "" : "s", products, gdn_cpu_isa_name(isa));
+}
+
+static void note(const gdn_device *device, char *buffer, size_t size)
+{
+    if (gdn_cpu_forked() && gdn_cpu_device_of(device)->num_threads > 1) {
+        snprintf(buffer, size, "a forked process, where the parent's OpenMP threads are gone: calls use 1 thread");
+    }
 }
 
 static void probe(gdn_backend_report *report)
@@ -35,7 +45,7 @@ static void probe(gdn_backend_report *report)
     gdn_cpu_blas_name(products, sizeof(products));
     report->usable = 1;
     report->num_devices = 1;
-    describe(report->description, sizeof(report->description), default_threads(), products);
+    describe(report->description, sizeof(report->description), default_threads(), products, gdn_cpu_isa_best());
     report->reason[0] = '\0';
 }
 
@@ -71,6 +81,10 @@ static gdn_status cpu_open(gdn_device **device, const gdn_device_options *option
     if (options->index != 0) {
         return gdn_fail(GDN_ERROR_INVALID_ARGUMENT, "device: %d, backend cpu has device 0 only", options->index);
     }
+    if (options->num_threads > MAX_THREADS_ASKED) {
+        return gdn_fail(GDN_ERROR_INVALID_ARGUMENT, "num_threads: %d, must be at most %d", options->num_threads,
+                        MAX_THREADS_ASKED);
+    }
     gdn_cpu_device *const cpu = options->allocator.alloc(options->allocator.user, sizeof(*cpu), 64);
     if (!cpu) {
         return gdn_fail(GDN_ERROR_OUT_OF_MEMORY, "context: no memory for the device (%zu bytes)", sizeof(*cpu));
@@ -88,7 +102,7 @@ static gdn_status cpu_open(gdn_device **device, const gdn_device_options *option
     cpu->num_threads = threads < MAX_THREADS ? threads : MAX_THREADS;
     cpu->isa = gdn_cpu_isa_within(options->cpu_isa);
     cpu->base.backend = &gdn_backend_cpu;
-    describe(cpu->base.description, sizeof(cpu->base.description), cpu->num_threads, products);
+    describe(cpu->base.description, sizeof(cpu->base.description), cpu->num_threads, products, cpu->isa);
     *device = &cpu->base;
     return GDN_OK;
 }
@@ -134,6 +148,7 @@ const gdn_backend gdn_backend_cpu = {
     .copy = gdn_cpu_copy,
     .fill = gdn_cpu_fill,
     .synchronize = gdn_cpu_synchronize,
+    .note = note,
     .gate = gdn_cpu_gate,
     .implementations = gdn_cpu_implementations,
     .ops = &ops,

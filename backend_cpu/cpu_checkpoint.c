@@ -103,6 +103,7 @@ gdn_status gdn_cpu_store_checkpoints(const gdn_device *device, const gdn_prefill
                                      const int64_t *entries, const float *S)
 {
     const store_task task = {run->problem, entries, S, run->args->checkpoints};
-    gdn_cpu_parallel_for(device, (int64_t)wave->num_lanes * run->problem->num_v_heads, store_range, &task);
+    gdn_cpu_parallel_for(device, (int64_t)wave->num_lanes * run->problem->num_v_heads,
+                         run->problem->head_k_dim * run->problem->head_v_dim, store_range, &task);
     return GDN_OK;
 }

@@ -51,6 +51,7 @@ gdn_status gdn_cpu_gate(const gdn_device *device, const gdn_tensor *a, const gdn
         .beta = beta,
     };
     const int64_t tokens = want_decay ? a->size[0] : want_beta ? b->size[0] : 0;
-    gdn_cpu_parallel_for(device, tokens, gate_range, &task);
+    const int64_t heads = want_decay ? a->size[1] : want_beta ? b->size[1] : 0;
+    gdn_cpu_parallel_for(device, tokens, 100 * heads, gate_range, &task);
     return GDN_OK;
 }

@@ -63,6 +63,7 @@ gdn_status gdn_cpu_gates(const gdn_device *device, const gdn_prefill_run *run, c
                          float *beta)
 {
     const gates_task task = {run->problem, run->args, wave, G, beta};
-    gdn_cpu_parallel_for(device, (int64_t)wave->num_slots * run->problem->num_v_heads, gates_range, &task);
+    gdn_cpu_parallel_for(device, (int64_t)wave->num_slots * run->problem->num_v_heads, 50 * wave->chunk_size,
+                         gates_range, &task);
     return GDN_OK;
 }

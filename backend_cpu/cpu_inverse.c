@@ -78,6 +78,6 @@ gdn_status gdn_cpu_inverse(const gdn_device *device, const gdn_prefill_run *run,
         return gdn_fail(GDN_ERROR_INTERNAL, "inverse: chunk_size %d, at most %d is allowed", chunk_size, MAX_ROWS);
     }
     const inverse_task task = {A, chunk_size};
-    gdn_cpu_parallel_for(device, count, inverse_range, &task);
+    gdn_cpu_parallel_for(device, count, (int64_t)chunk_size * chunk_size * chunk_size / 64, inverse_range, &task);
     return GDN_OK;
 }

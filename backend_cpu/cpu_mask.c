@@ -46,6 +46,7 @@ gdn_status gdn_cpu_mask(const gdn_device *device, const gdn_prefill_run *run, co
                         const float *gram, const float *G, const float *beta, float *dst)
 {
     const mask_task task = {run->problem, wave->chunk_size, kind, gram, G, beta, dst};
-    gdn_cpu_parallel_for(device, (int64_t)wave->num_slots * run->problem->num_v_heads, mask_range, &task);
+    gdn_cpu_parallel_for(device, (int64_t)wave->num_slots * run->problem->num_v_heads,
+                         wave->chunk_size * wave->chunk_size / 2, mask_range, &task);
     return GDN_OK;
 }

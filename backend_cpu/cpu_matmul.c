@@ -74,6 +74,7 @@ gdn_status gdn_cpu_matmul(const gdn_device *device, const gdn_prefill_run *run, 
         return gdn_fail(GDN_ERROR_INTERNAL, "matmul: a row stride over 2147483647 elements");
     }
     const int64_t entries = matmul->batch[0] * matmul->batch[1] * matmul->batch[2];
-    gdn_cpu_parallel_for(device, entries * task.blocks, matmul_range, &task);
+    gdn_cpu_parallel_for(device, entries * task.blocks, (int64_t)matmul->m * matmul->k * COLUMNS / 64, matmul_range,
+                         &task);
     return GDN_OK;
 }

@@ -61,6 +61,7 @@ gdn_status gdn_cpu_pack(const gdn_device *device, const gdn_prefill_run *run, co
         task.norm = GDN_QK_NORM_NONE;
         break;
     }
-    gdn_cpu_parallel_for(device, (int64_t)wave->num_slots * task.heads, pack_range, &task);
+    gdn_cpu_parallel_for(device, (int64_t)wave->num_slots * task.heads, wave->chunk_size * task.dim / 4, pack_range,
+                         &task);
     return GDN_OK;
 }

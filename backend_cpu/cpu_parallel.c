@@ -40,6 +40,14 @@ int32_t gdn_cpu_num_threads(const gdn_device *device)
 #endif
 }
 
+/* The least that is worth handing to a thread: several times what it takes to wake one and wait for it. */
+#define NANOSECONDS_A_THREAD 40000
+
+static int64_t min_int64(int64_t a, int64_t b)
+{
+    return a < b ? a : b;
+}
+
 static void run_alone(int64_t count, gdn_cpu_range_fn fn, const void *task)
 {
     const uint64_t mode = gdn_float_mode_flush();
@@ -47,28 +55,29 @@ static void run_alone(int64_t count, gdn_cpu_range_fn fn, const void *task)
     gdn_float_mode_restore(mode);
 }
 
-void gdn_cpu_parallel_for(const gdn_device *device, int64_t count, gdn_cpu_range_fn fn, const void *task)
+void gdn_cpu_parallel_for(const gdn_device *device, int64_t count, int64_t cost, gdn_cpu_range_fn fn, const void *task)
 {
     if (count <= 0) {
         return;
     }
-    int64_t threads = gdn_cpu_num_threads(device);
-    threads = threads < count ? threads : count;
-    if (threads <= 1) {
+    const int32_t threads = gdn_cpu_num_threads(device);
+    const int64_t items_a_thread = NANOSECONDS_A_THREAD / min_int64(cost + 1, NANOSECONDS_A_THREAD);
+    if (threads == 1 || count <= items_a_thread) {
         run_alone(count, fn, task);
         return;
     }
 #ifdef _OPENMP
     /* A few blocks a thread, taken as they come: a core that is busy elsewhere holds up no one for long. */
-    const int64_t block = (count - 1) / (threads * 4) + 1;
+    const int64_t block = (count - 1) / ((int64_t)threads * 4) + 1;
     const int64_t num_blocks = (count - 1) / block + 1;
-#pragma omp parallel num_threads((int)threads)
+    /* All threads or one: libgomp ends and makes threads anew where the count changes. */
+#pragma omp parallel num_threads(threads)
     {
         const uint64_t mode = gdn_float_mode_flush();
 #pragma omp for schedule(dynamic, 1)
         for (int64_t i = 0; i < num_blocks; i++) {
             const int64_t begin = i * block;
-            fn(task, begin, begin + block < count ? begin + block : count);
+            fn(task, begin, min_int64(begin + block, count));
         }
         gdn_float_mode_restore(mode);
     }

@@ -7,9 +7,11 @@
 /* Items begin..end-1 of a loop whose items touch disjoint outputs. */
 typedef void (*gdn_cpu_range_fn)(const void *task, int64_t begin, int64_t end);
 
-/* Runs fn over 0..count-1 on the device's threads, each in the library's float mode. Which thread takes which items is
- * not fixed, so fn must compute an item the same way wherever it runs. */
-void gdn_cpu_parallel_for(const gdn_device *device, int64_t count, gdn_cpu_range_fn fn, const void *task);
+/* Runs fn over 0..count-1 on the device's threads, each in the library's float mode. `cost` is what one item takes, in
+ * nanoseconds to within a factor of a few: little work is done by the calling thread alone, since waking others takes
+ * longer, and longer still on a busy machine. Which thread takes which items is not fixed, so fn must compute an item
+ * the same way wherever it runs. */
+void gdn_cpu_parallel_for(const gdn_device *device, int64_t count, int64_t cost, gdn_cpu_range_fn fn, const void *task);
 
 /* Threads a call on the device uses now: its own number, or 1 in a child process that cannot use them (below). */
 int32_t gdn_cpu_num_threads(const gdn_device *device);

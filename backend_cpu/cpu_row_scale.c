@@ -47,6 +47,7 @@ gdn_status gdn_cpu_scale_rows(const gdn_device *device, const gdn_prefill_run *r
                               int32_t src_heads, int32_t width, float *dst)
 {
     const scale_task task = {run->problem, wave->chunk_size, factor, G, beta, src, src_heads, width, dst};
-    gdn_cpu_parallel_for(device, (int64_t)wave->num_slots * run->problem->num_v_heads, scale_range, &task);
+    gdn_cpu_parallel_for(device, (int64_t)wave->num_slots * run->problem->num_v_heads, wave->chunk_size * width / 4,
+                         scale_range, &task);
     return GDN_OK;
 }

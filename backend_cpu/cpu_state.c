@@ -54,7 +54,8 @@ gdn_status gdn_cpu_load_states(const gdn_device *device, const gdn_prefill_run *
                                const float *carry)
 {
     const state_task task = {.problem = run->problem, .args = run->args, .wave = wave, .S_out = S, .carry = carry};
-    gdn_cpu_parallel_for(device, (int64_t)wave->num_lanes * run->problem->num_v_heads, load_range, &task);
+    gdn_cpu_parallel_for(device, (int64_t)wave->num_lanes * run->problem->num_v_heads, state_size(run->problem),
+                         load_range, &task);
     return GDN_OK;
 }
 
@@ -107,7 +108,8 @@ gdn_status gdn_cpu_store_states(const gdn_device *device, const gdn_prefill_run 
                                 const float *S, float *carry)
 {
     const state_task task = {.problem = run->problem, .args = run->args, .wave = wave, .S = S, .carry_out = carry};
-    gdn_cpu_parallel_for(device, (int64_t)wave->num_lanes * run->problem->num_v_heads, store_range, &task);
+    gdn_cpu_parallel_for(device, (int64_t)wave->num_lanes * run->problem->num_v_heads, state_size(run->problem),
+                         store_range, &task);
     return GDN_OK;
 }
 
@@ -179,6 +181,8 @@ gdn_status gdn_cpu_decay_state(const gdn_device *device, const gdn_prefill_run *
         .tail = tail,
         .dst = dst,
     };
-    gdn_cpu_parallel_for(device, (int64_t)wave->num_lanes * run->problem->num_v_heads, decay_range, &task);
+    gdn_cpu_parallel_for(device, (int64_t)wave->num_lanes * run->problem->num_v_heads,
+                         (wave->chunk_size * run->problem->head_k_dim + state_size(run->problem)) / 4, decay_range,
+                         &task);
     return GDN_OK;
 }

@@ -29,6 +29,7 @@ static void unpack_range(const void *data, int64_t begin, int64_t end)
 gdn_status gdn_cpu_unpack(const gdn_device *device, const gdn_prefill_run *run, const gdn_wave *wave, const float *O)
 {
     const unpack_task task = {run->problem, wave, O, run->args->o};
-    gdn_cpu_parallel_for(device, (int64_t)wave->num_slots * run->problem->num_v_heads, unpack_range, &task);
+    gdn_cpu_parallel_for(device, (int64_t)wave->num_slots * run->problem->num_v_heads,
+                         wave->chunk_size * run->problem->head_v_dim / 4, unpack_range, &task);
     return GDN_OK;
 }

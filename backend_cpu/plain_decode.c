@@ -23,8 +23,8 @@
 
 #define MAX_K 1024
 
-/* choice->param: offsets of the pieces. */
-enum { PARAM_Q, PARAM_K, PARAM_DECAY, PARAM_BETA };
+/* choice->param: offsets of the pieces, and the rows taken at once. */
+enum { PARAM_Q, PARAM_K, PARAM_DECAY, PARAM_BETA, PARAM_ROWS /* of a wave */ };
 
 typedef struct decode_wave {
     const gdn_problem *problem;
@@ -56,8 +56,7 @@ static void book_rows(const gdn_problem *problem, int64_t rows, gdn_choice *choi
     choice->param[PARAM_K] = (int64_t)gdn_ledger_book(&choice->ledger, "k", vectors);
     choice->param[PARAM_DECAY] = (int64_t)gdn_ledger_book(&choice->ledger, "decay", gates);
     choice->param[PARAM_BETA] = (int64_t)gdn_ledger_book(&choice->ledger, "beta", gates);
-    choice->chunk_size = 0;
-    choice->wave_chunks = rows;
+    choice->param[PARAM_ROWS] = rows;
 }
 
 static size_t total_with(const gdn_problem *problem, int64_t rows, const gdn_choice *choice)
@@ -336,12 +335,15 @@ static gdn_status decode(const gdn_device *device, const gdn_decode_run *run)
         .decay = (float *)(void *)(run->workspace + param[PARAM_DECAY]),
         .beta = (float *)(void *)(run->workspace + param[PARAM_BETA]),
     };
-    for (int64_t first = 0; first < run->args->num_rows; first += run->choice->wave_chunks) {
+    for (int64_t first = 0; first < run->args->num_rows; first += param[PARAM_ROWS]) {
         const int64_t left = run->args->num_rows - first;
-        const int64_t rows = left < run->choice->wave_chunks ? left : run->choice->wave_chunks;
+        const int64_t rows = left < param[PARAM_ROWS] ? left : param[PARAM_ROWS];
         wave.first_row = first;
-        gdn_cpu_parallel_for(device, rows * problem->tokens_per_row, prepare_range, &wave);
-        gdn_cpu_parallel_for(device, rows * problem->num_v_heads * items, update_range, &wave);
+        gdn_cpu_parallel_for(device, rows * problem->tokens_per_row,
+                             problem->num_k_heads * problem->head_k_dim + 100 * problem->num_v_heads, prepare_range,
+                             &wave);
+        gdn_cpu_parallel_for(device, rows * problem->num_v_heads * items,
+                             problem->tokens_per_row * problem->head_k_dim * ITEM_COLUMNS, update_range, &wave);
     }
     return GDN_OK;
 }
