@@ -1,0 +1,414 @@
+/* Every wrong argument of a run: the status, the argument and value in the message, and nothing written. Where a device
+ * checks metadata itself (CUDA), it skips the bad row and gdn_plan_check reports. */
+#include "suite.h"
+
+#include "formats.h"
+
+#include <math.h>
+#include <string.h>
+
+enum { TOKENS = 20, SEQS = 3 };
+
+/* The good call that each test spoils: pool in place, raw gates, checkpoints at positions. */
+static void build_pool_case(test_case *c)
+{
+    static const int64_t positions[] = {2, 5, 1, 9, 10}, offsets[] = {0, 2, 3, 5};
+    const case_spec spec = {.label = "spoiled prefill",
+                            .seed = 91,
+                            .num_k_heads = 2,
+                            .num_v_heads = 4,
+                            .lengths = LENGTHS(5, 5, 10),
+                            .num_seqs = SEQS,
+                            .gate_form = GDN_GATE_RAW,
+                            .state_form = GDN_STATE_POOL,
+                            .num_slots = 6,
+                            .read_slots = SLOTS(0, 1, 2),
+                            .write_slots = SLOTS(3, 4, 5),
+                            .has_initial_state = FLAGS(1, 1, 1),
+                            .checkpoint_form = GDN_CHECKPOINT_AT,
+                            .checkpoint_positions = positions,
+                            .checkpoint_offsets = offsets};
+    case_build(c, &spec);
+}
+
+static void build_dense_case(test_case *c)
+{
+    const case_spec spec = {.label = "spoiled dense prefill", .seed = 92, .num_k_heads = 2, .num_v_heads = 4, .length = TOKENS};
+    case_build(c, &spec);
+}
+
+static void build_decode_case(test_case *c)
+{
+    static const int32_t num_tokens[] = {2, 1, 0};
+    static const int64_t token_slots[] = {6, 7, 8, -1, -1, -1};
+    const case_spec spec = {.label = "spoiled decode",
+                            .seed = 93,
+                            .operation = GDN_OPERATION_DECODE,
+                            .num_k_heads = 2,
+                            .num_v_heads = 4,
+                            .tokens_per_row = 2,
+                            .num_tokens = num_tokens,
+                            .num_seqs = SEQS,
+                            .state_form = GDN_STATE_POOL,
+                            .num_slots = 9,
+                            .read_slots = SLOTS(0, 1, 2),
+                            .write_slots = SLOTS(3, 4, 5),
+                            .token_slots = token_slots};
+    case_build(c, &spec);
+}
+
+/* What the call must do. `metadata`: a device finds it, not the host. */
+typedef struct expectation {
+    gdn_status status;
+    const char *name;
+    const char *value; /* "" where there is none to name */
+    bool metadata;
+} expectation;
+
+static int judge_refusal(staged_case *stage, const expectation *want)
+{
+    const gdn_status status = stage_run(stage);
+    char message[512];
+    snprintf(message, sizeof(message), "%s", gdn_last_error());
+    int complaints = 0;
+    if (status != want->status || strstr(message, want->name) == NULL ||
+        strstr(message, want->value) == NULL || strchr(message, '\n') != NULL) {
+        fprintf(stderr, "%s: bad %s (%s): %s: \"%s\"\n", stage->c->spec.label, want->name,
+                want->value, gdn_status_string(status), status != GDN_OK ? message : "");
+        complaints++;
+    }
+    complaints += stage_collect(stage);
+    if (test_backend_is_host() || !want->metadata) {
+        complaints += judge_nothing_written(stage->c);
+    }
+    return complaints;
+}
+
+/* Spoils the staged arguments by `statement` (on `stage`), judges, and starts afresh. */
+#define SPOIL_ARGUMENT(build, statement, status, name, value)    \
+    do {                                                         \
+        test_case c;                                             \
+        build(&c);                                               \
+        staged_case stage;                                       \
+        REQUIRE_OK(stage_open(&stage, test_context(), &c));      \
+        gdn_prefill_args *const p = &stage.prefill;              \
+        gdn_decode_args *const d = &stage.decode;                \
+        (void)p, (void)d;                                        \
+        statement;                                               \
+        const expectation want = {status, name, value, false};   \
+        complaints += judge_refusal(&stage, &want);              \
+        stage_close(&stage);                                     \
+        case_free(&c);                                           \
+    } while (0)
+
+/* Spoils the contents of buffers by `statement` (on the case `c`) before they are copied. */
+#define SPOIL_CONTENTS(build, statement, status, name, value)    \
+    do {                                                         \
+        test_case c;                                             \
+        build(&c);                                               \
+        statement;                                               \
+        staged_case stage;                                       \
+        REQUIRE_OK(stage_open(&stage, test_context(), &c));      \
+        const expectation want = {status, name, value, true};    \
+        complaints += judge_refusal(&stage, &want);              \
+        stage_close(&stage);                                     \
+        case_free(&c);                                           \
+    } while (0)
+
+#define PUT_INDEX(operand, i, x) format_store_index(GDN_DTYPE_I64, case_before(&c, operand), i, x)
+
+static void the_good_calls_are_good(void **unused)
+{
+    (void)unused;
+    void (*const builds[])(test_case *) = {build_pool_case, build_dense_case, build_decode_case};
+    int complaints = 0;
+    for (size_t i = 0; i < COUNT_OF(builds); i++) {
+        test_case c;
+        builds[i](&c);
+        complaints += check_built_case(test_context(), &c);
+        case_free(&c);
+    }
+    NO_COMPLAINTS(complaints);
+}
+
+static void null_pointers(void **unused)
+{
+    (void)unused;
+    int complaints = 0;
+    const gdn_status bad = GDN_ERROR_INVALID_ARGUMENT;
+    SPOIL_ARGUMENT(build_pool_case, p->q = NULL, bad, "q", "NULL");
+    SPOIL_ARGUMENT(build_pool_case, p->k = NULL, bad, "k", "NULL");
+    SPOIL_ARGUMENT(build_pool_case, p->v = NULL, bad, "v", "NULL");
+    SPOIL_ARGUMENT(build_pool_case, p->o = NULL, bad, "o", "NULL");
+    SPOIL_ARGUMENT(build_pool_case, p->gate = NULL, bad, "gate", "NULL");
+    SPOIL_ARGUMENT(build_pool_case, p->beta = NULL, bad, "beta", "NULL");
+    SPOIL_ARGUMENT(build_pool_case, p->A_log = NULL, bad, "A_log", "NULL");
+    SPOIL_ARGUMENT(build_pool_case, p->cu_seqlens = NULL, bad, "cu_seqlens", "NULL");
+    SPOIL_ARGUMENT(build_pool_case, p->state = NULL, bad, "state", "NULL");
+    SPOIL_ARGUMENT(build_pool_case, p->read_slots = NULL, bad, "read_slots", "NULL");
+    SPOIL_ARGUMENT(build_pool_case, p->checkpoints = NULL, bad, "checkpoints", "NULL");
+    SPOIL_ARGUMENT(build_pool_case, p->checkpoint_positions = NULL, bad, "checkpoint_positions", "NULL");
+    SPOIL_ARGUMENT(build_pool_case, p->checkpoint_offsets = NULL, bad, "checkpoint_offsets", "NULL");
+    SPOIL_ARGUMENT(build_pool_case, p->workspace = NULL, bad, "workspace", "NULL");
+    SPOIL_ARGUMENT(build_decode_case, d->q = NULL, bad, "q", "NULL");
+    SPOIL_ARGUMENT(build_decode_case, d->o = NULL, bad, "o", "NULL");
+    SPOIL_ARGUMENT(build_decode_case, d->gate = NULL, bad, "gate", "NULL");
+    SPOIL_ARGUMENT(build_decode_case, d->state = NULL, bad, "state", "NULL");
+    SPOIL_ARGUMENT(build_decode_case, d->read_slots = NULL, bad, "read_slots", "NULL");
+    NO_COMPLAINTS(complaints);
+}
+
+static void pointers_the_problem_has_no_use_for(void **unused)
+{
+    (void)unused;
+    int complaints = 0;
+    const gdn_status bad = GDN_ERROR_INVALID_ARGUMENT;
+    SPOIL_ARGUMENT(build_pool_case, p->final_state = p->checkpoints, bad, "final_state", "");
+    SPOIL_ARGUMENT(build_dense_case, p->A_log = p->beta, bad, "A_log", "");
+    SPOIL_ARGUMENT(build_dense_case, p->dt_bias = p->beta, bad, "dt_bias", "");
+    SPOIL_ARGUMENT(build_dense_case, p->read_slots = p->cu_seqlens, bad, "read_slots", "");
+    SPOIL_ARGUMENT(build_dense_case, p->write_slots = p->cu_seqlens, bad, "write_slots", "");
+    SPOIL_ARGUMENT(build_dense_case, p->checkpoints = p->final_state, bad, "checkpoints", "");
+    NO_COMPLAINTS(complaints);
+}
+
+static void pointers_below_their_alignment(void **unused)
+{
+    (void)unused;
+    int complaints = 0;
+    const gdn_status bad = GDN_ERROR_INVALID_ARGUMENT;
+#define SHIFT(field, bytes) field = (void *)((uintptr_t)(field) + (bytes))
+    SPOIL_ARGUMENT(build_pool_case, SHIFT(p->q, 4), bad, "q", "16");
+    SPOIL_ARGUMENT(build_pool_case, SHIFT(p->k, 8), bad, "k", "16");
+    SPOIL_ARGUMENT(build_pool_case, SHIFT(p->v, 1), bad, "v", "16");
+    SPOIL_ARGUMENT(build_pool_case, SHIFT(p->o, 4), bad, "o", "16");
+    SPOIL_ARGUMENT(build_pool_case, SHIFT(p->gate, 4), bad, "gate", "16");
+    SPOIL_ARGUMENT(build_pool_case, SHIFT(p->beta, 4), bad, "beta", "16");
+    SPOIL_ARGUMENT(build_pool_case, SHIFT(p->A_log, 2), bad, "A_log", "4");
+    SPOIL_ARGUMENT(build_pool_case, SHIFT(p->dt_bias, 1), bad, "dt_bias", "4");
+    SPOIL_ARGUMENT(build_pool_case, SHIFT(p->state, 4), bad, "state", "16");
+    SPOIL_ARGUMENT(build_pool_case, SHIFT(p->cu_seqlens, 4), bad, "cu_seqlens", "8");
+    SPOIL_ARGUMENT(build_pool_case, SHIFT(p->read_slots, 4), bad, "read_slots", "8");
+    SPOIL_ARGUMENT(build_pool_case, SHIFT(p->write_slots, 1), bad, "write_slots", "8");
+    SPOIL_ARGUMENT(build_pool_case, SHIFT(p->checkpoints, 4), bad, "checkpoints", "16");
+    SPOIL_ARGUMENT(build_pool_case, SHIFT(p->workspace, 16), bad, "workspace", "256");
+    SPOIL_ARGUMENT(build_decode_case, SHIFT(d->num_tokens, 2), bad, "num_tokens", "4");
+    SPOIL_ARGUMENT(build_decode_case, SHIFT(d->token_slots, 4), bad, "token_slots", "8");
+    SPOIL_ARGUMENT(build_decode_case, SHIFT(d->v, 4), bad, "v", "16");
+#undef SHIFT
+    NO_COMPLAINTS(complaints);
+}
+
+static void outputs_over_other_arguments(void **unused)
+{
+    (void)unused;
+    int complaints = 0;
+    const gdn_status bad = GDN_ERROR_INVALID_ARGUMENT;
+    SPOIL_ARGUMENT(build_dense_case, p->o = (void *)(uintptr_t)p->v, bad, "o", "overlaps v");
+    SPOIL_ARGUMENT(build_dense_case, p->o = (void *)((uintptr_t)p->q + 64), bad, "o", "overlaps q");
+    SPOIL_ARGUMENT(build_dense_case, p->o = (void *)(uintptr_t)p->gate, bad, "overlaps", "");
+    SPOIL_ARGUMENT(build_dense_case, p->o = p->state, bad, "overlaps", "");
+    SPOIL_ARGUMENT(build_dense_case, p->final_state = p->o, bad, "overlaps", "");
+    SPOIL_ARGUMENT(build_dense_case, p->final_state = (void *)((uintptr_t)p->state + 128), bad, "final_state", "overlaps state");
+    SPOIL_ARGUMENT(build_pool_case, p->workspace = p->state, bad, "workspace", "overlaps");
+    SPOIL_ARGUMENT(build_pool_case, p->checkpoints = p->state, bad, "overlaps", "");
+    SPOIL_ARGUMENT(build_pool_case, p->o = (void *)((uintptr_t)p->cu_seqlens & ~(uintptr_t)15), bad, "overlaps", "");
+    SPOIL_ARGUMENT(build_decode_case, d->o = (void *)(uintptr_t)d->v, bad, "o", "overlaps v");
+    SPOIL_ARGUMENT(build_decode_case, d->o = d->state, bad, "overlaps", "");
+    NO_COMPLAINTS(complaints);
+}
+
+static void counts_out_of_range(void **unused)
+{
+    (void)unused;
+    int complaints = 0;
+    const gdn_status bad = GDN_ERROR_INVALID_ARGUMENT;
+    SPOIL_ARGUMENT(build_pool_case, p->num_seqs = -1, bad, "num_seqs", "-1");
+    SPOIL_ARGUMENT(build_pool_case, p->num_seqs = SEQS + 1, bad, "num_seqs", "4");
+    SPOIL_ARGUMENT(build_pool_case, p->num_seqs = INT64_MAX, bad, "num_seqs", "9223372036854775807");
+    SPOIL_ARGUMENT(build_pool_case, p->total_tokens = -7, bad, "total_tokens", "-7");
+    SPOIL_ARGUMENT(build_pool_case, p->total_tokens = TOKENS + 1, bad, "total_tokens", "21");
+    SPOIL_ARGUMENT(build_pool_case, p->num_slots = -1, bad, "num_slots", "-1");
+    SPOIL_ARGUMENT(build_pool_case, p->num_slots = INT64_MAX, bad, "state", "");
+    SPOIL_ARGUMENT(build_pool_case, p->num_checkpoints = -1, bad, "num_checkpoints", "-1");
+    SPOIL_ARGUMENT(build_pool_case, p->num_checkpoints = 6, bad, "num_checkpoints", "6");
+    SPOIL_ARGUMENT(build_pool_case, p->workspace_size -= 1, GDN_ERROR_WORKSPACE_TOO_SMALL, "workspace_size", "");
+    SPOIL_ARGUMENT(build_pool_case, p->workspace_size = 0, GDN_ERROR_WORKSPACE_TOO_SMALL, "workspace_size", "0");
+    SPOIL_ARGUMENT(build_decode_case, d->num_rows = -2, bad, "num_rows", "-2");
+    SPOIL_ARGUMENT(build_decode_case, d->num_rows = SEQS + 1, bad, "num_rows", "4");
+    SPOIL_ARGUMENT(build_decode_case, d->num_slots = -1, bad, "num_slots", "-1");
+    SPOIL_ARGUMENT(build_pool_case, p->struct_size = 0, GDN_ERROR_VERSION_MISMATCH, "struct_size", "0");
+    SPOIL_ARGUMENT(build_pool_case, p->struct_size += 8, GDN_ERROR_VERSION_MISMATCH, "struct_size", "");
+    SPOIL_ARGUMENT(build_decode_case, d->struct_size -= 8, GDN_ERROR_VERSION_MISMATCH, "struct_size", "");
+    NO_COMPLAINTS(complaints);
+}
+
+static void sequence_bounds(void **unused)
+{
+    (void)unused;
+    int complaints = 0;
+    const gdn_status bad = GDN_ERROR_INVALID_ARGUMENT;
+    SPOIL_CONTENTS(build_pool_case, PUT_INDEX(CASE_CU_SEQLENS, 0, 1), bad, "cu_seqlens", "1");
+    SPOIL_CONTENTS(build_pool_case, PUT_INDEX(CASE_CU_SEQLENS, 0, -1), bad, "cu_seqlens", "-1");
+    SPOIL_CONTENTS(build_pool_case, PUT_INDEX(CASE_CU_SEQLENS, 1, -1), bad, "cu_seqlens", "-1");
+    SPOIL_CONTENTS(build_pool_case, PUT_INDEX(CASE_CU_SEQLENS, 1, 11), bad, "cu_seqlens", "");
+    SPOIL_CONTENTS(build_pool_case, PUT_INDEX(CASE_CU_SEQLENS, 3, 21), bad, "cu_seqlens", "21");
+    SPOIL_CONTENTS(build_pool_case, PUT_INDEX(CASE_CU_SEQLENS, 3, 4), bad, "cu_seqlens", "4");
+    SPOIL_CONTENTS(build_pool_case, PUT_INDEX(CASE_CU_SEQLENS, 3, INT64_MAX), bad, "cu_seqlens", "");
+    SPOIL_CONTENTS(build_pool_case, c.problem.max_seqlen = 9, bad, "cu_seqlens", "10");
+    NO_COMPLAINTS(complaints);
+}
+
+static void slots_out_of_range_or_in_conflict(void **unused)
+{
+    (void)unused;
+    int complaints = 0;
+    const gdn_status bad = GDN_ERROR_INVALID_ARGUMENT, conflict = GDN_ERROR_SLOT_CONFLICT;
+    SPOIL_CONTENTS(build_pool_case, PUT_INDEX(CASE_READ_SLOTS, 1, 6), bad, "read_slots", "6");
+    SPOIL_CONTENTS(build_pool_case, PUT_INDEX(CASE_WRITE_SLOTS, 2, 6), bad, "write_slots", "6");
+    SPOIL_CONTENTS(build_pool_case, PUT_INDEX(CASE_READ_SLOTS, 0, INT64_MAX), bad, "read_slots", "");
+    SPOIL_CONTENTS(build_pool_case, PUT_INDEX(CASE_WRITE_SLOTS, 1, 3), conflict, "slot", "3");
+    SPOIL_CONTENTS(build_pool_case, PUT_INDEX(CASE_WRITE_SLOTS, 1, 2), conflict, "slot", "2");
+    SPOIL_CONTENTS(build_pool_case, PUT_INDEX(CASE_READ_SLOTS, 2, 4), conflict, "slot", "4");
+    SPOIL_CONTENTS(build_decode_case, PUT_INDEX(CASE_READ_SLOTS, 1, 9), bad, "read_slots", "9");
+    SPOIL_CONTENTS(build_decode_case, PUT_INDEX(CASE_TOKEN_SLOTS, 1, 9), bad, "token_slots", "9");
+    SPOIL_CONTENTS(build_decode_case, PUT_INDEX(CASE_WRITE_SLOTS, 0, 4), conflict, "slot", "4");
+    SPOIL_CONTENTS(build_decode_case, PUT_INDEX(CASE_TOKEN_SLOTS, 2, 6), conflict, "slot", "6");
+    SPOIL_CONTENTS(build_decode_case, PUT_INDEX(CASE_TOKEN_SLOTS, 0, 2), conflict, "slot", "2");
+    NO_COMPLAINTS(complaints);
+}
+
+static void checkpoints_out_of_order(void **unused)
+{
+    (void)unused;
+    int complaints = 0;
+    const gdn_status bad = GDN_ERROR_INVALID_ARGUMENT;
+    SPOIL_CONTENTS(build_pool_case, PUT_INDEX(CASE_CHECKPOINT_POSITIONS, 0, 0), bad, "checkpoint", "0");
+    SPOIL_CONTENTS(build_pool_case, PUT_INDEX(CASE_CHECKPOINT_POSITIONS, 1, 6), bad, "checkpoint", "6");
+    SPOIL_CONTENTS(build_pool_case, PUT_INDEX(CASE_CHECKPOINT_POSITIONS, 1, 2), bad, "checkpoint", "2");
+    SPOIL_CONTENTS(build_pool_case, PUT_INDEX(CASE_CHECKPOINT_OFFSETS, 0, 1), bad, "checkpoint", "");
+    SPOIL_CONTENTS(build_pool_case, PUT_INDEX(CASE_CHECKPOINT_OFFSETS, 1, 4), bad, "checkpoint", "");
+    SPOIL_CONTENTS(build_pool_case, PUT_INDEX(CASE_CHECKPOINT_OFFSETS, 3, 6), bad, "checkpoint", "6");
+    NO_COMPLAINTS(complaints);
+}
+
+static void gates_out_of_range(void **unused)
+{
+    (void)unused;
+    int complaints = 0;
+    const gdn_status bad = GDN_ERROR_INVALID_ARGUMENT;
+    for (int form = 0; form < 2; form++) {
+        static const double wrong[2][3] = {{1e-3, 0.9, INFINITY}, {-1e-6, 1.0001, INFINITY}};
+        for (int i = 0; i < 3; i++) {
+            const case_spec spec = {.label = form ? "linear gate out of range" : "log gate above 0",
+                                    .seed = 94,
+                                    .num_k_heads = 2,
+                                    .length = TOKENS,
+                                    .gate_form = form ? GDN_GATE_DECAY : GDN_GATE_LOG_DECAY};
+            test_case c;
+            case_build(&c, &spec);
+            c.problem.check = 1;
+            case_put(&c, CASE_GATE, 13, 1, 0, wrong[form][i]);
+            staged_case stage;
+            REQUIRE_OK(stage_open(&stage, test_context(), &c));
+            const expectation want = {bad, "gate", "13", true};
+            complaints += judge_refusal(&stage, &want);
+            stage_close(&stage);
+            case_free(&c);
+        }
+    }
+    NO_COMPLAINTS(complaints);
+}
+
+static void num_tokens_out_of_range(void **unused)
+{
+    (void)unused;
+    int complaints = 0;
+    const gdn_status bad = GDN_ERROR_INVALID_ARGUMENT;
+    SPOIL_CONTENTS(build_decode_case, format_store_index(GDN_DTYPE_I32, case_before(&c, CASE_NUM_TOKENS), 1, 3), bad, "num_tokens", "3");
+    SPOIL_CONTENTS(build_decode_case, format_store_index(GDN_DTYPE_I32, case_before(&c, CASE_NUM_TOKENS), 2, -1), bad, "num_tokens", "-1");
+    NO_COMPLAINTS(complaints);
+}
+
+static void an_equal_length_batch_that_does_not_divide(void **unused)
+{
+    (void)unused;
+    const case_spec spec = {.label = "equal lengths", .seed = 95, .equal_length = true, .length = 10, .num_seqs = 2};
+    test_case c;
+    case_build(&c, &spec);
+    staged_case stage;
+    REQUIRE_OK(stage_open(&stage, test_context(), &c));
+    stage.prefill.total_tokens = 19;
+    const expectation odd = {GDN_ERROR_INVALID_ARGUMENT, "total_tokens", "19", false};
+    int complaints = judge_refusal(&stage, &odd);
+    stage.prefill.total_tokens = 20;
+    stage.prefill.cu_seqlens = stage.prefill.gate;
+    const expectation extra = {GDN_ERROR_INVALID_ARGUMENT, "cu_seqlens", "", false};
+    complaints += judge_refusal(&stage, &extra);
+    stage_close(&stage);
+    case_free(&c);
+    NO_COMPLAINTS(complaints);
+}
+
+static void a_plan_of_the_other_operation(void **unused)
+{
+    (void)unused;
+    test_case c, d;
+    build_pool_case(&c);
+    build_decode_case(&d);
+    staged_case prefill, decode;
+    REQUIRE_OK(stage_open(&prefill, test_context(), &c));
+    REQUIRE_OK(stage_open(&decode, test_context(), &d));
+    assert_int_equal(gdn_prefill(decode.plan, &prefill.prefill), GDN_ERROR_INVALID_ARGUMENT);
+    assert_non_null(strstr(gdn_last_error(), "plan"));
+    assert_int_equal(gdn_decode(prefill.plan, &decode.decode), GDN_ERROR_INVALID_ARGUMENT);
+    assert_non_null(strstr(gdn_last_error(), "plan"));
+    assert_int_equal(gdn_prefill(prefill.plan, NULL), GDN_ERROR_INVALID_ARGUMENT);
+    assert_non_null(strstr(gdn_last_error(), "args"));
+    stage_close(&prefill);
+    stage_close(&decode);
+    case_free(&c);
+    case_free(&d);
+}
+
+static void a_refused_call_leaves_the_plan_usable(void **unused)
+{
+    (void)unused;
+    test_case c;
+    build_pool_case(&c);
+    staged_case stage;
+    REQUIRE_OK(stage_open(&stage, test_context(), &c));
+    const void *const q = stage.prefill.q;
+    stage.prefill.q = NULL;
+    assert_int_equal(stage_run(&stage), GDN_ERROR_INVALID_ARGUMENT);
+    stage.prefill.q = q;
+    REQUIRE_OK(stage_run(&stage));
+    int complaints = stage_collect(&stage);
+    reference_result ref = reference_of(&c);
+    complaints += judge_case(&c, &ref);
+    reference_free(&ref);
+    stage_close(&stage);
+    case_free(&c);
+    NO_COMPLAINTS(complaints);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(the_good_calls_are_good),
+        cmocka_unit_test(null_pointers),
+        cmocka_unit_test(pointers_the_problem_has_no_use_for),
+        cmocka_unit_test(pointers_below_their_alignment),
+        cmocka_unit_test(outputs_over_other_arguments),
+        cmocka_unit_test(counts_out_of_range),
+        cmocka_unit_test(sequence_bounds),
+        cmocka_unit_test(slots_out_of_range_or_in_conflict),
+        cmocka_unit_test(checkpoints_out_of_order),
+        cmocka_unit_test(gates_out_of_range),
+        cmocka_unit_test(num_tokens_out_of_range),
+        cmocka_unit_test(an_equal_length_batch_that_does_not_divide),
+        cmocka_unit_test(a_plan_of_the_other_operation),
+        cmocka_unit_test(a_refused_call_leaves_the_plan_usable),
+    };
+    return RUN_SUITE("bad arguments", tests);
+}
