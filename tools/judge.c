@@ -106,9 +106,15 @@ static void append(row_list *to, row_list *from)
         *from = (row_list){0};
         return;
     }
+    to->failed = to->failed || from->failed;
+    if (from->count == 0) {
+        free(from->rows);
+        *from = (row_list){0};
+        return;
+    }
     const int64_t capacity = to->count + from->count;
     row_error *const grown = realloc(to->rows, ((size_t)capacity + 1) * sizeof(row_error));
-    to->failed = to->failed || from->failed || grown == NULL;
+    to->failed = to->failed || grown == NULL;
     if (grown != NULL) {
         memcpy(grown + to->count, from->rows, (size_t)from->count * sizeof(row_error));
         to->rows = grown;
