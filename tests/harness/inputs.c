@@ -168,9 +168,10 @@ static void lay_out_alone(test_case *c, case_operand operand)
     const int64_t row_length = row_tokens(c) > 0 ? row_tokens(c) : 1;
     int64_t elements = tokens * heads * dim;
     size_t shift = 0;
-    if (c->spec.operands == OPERANDS_PADDED) {
+    if (c->spec.operands == OPERANDS_PADDED || c->spec.operands == OPERANDS_PADDED_ROWS) {
         static const int64_t head_gap[] = {3, 1, 7, 5, 1, 2}, token_gap[] = {5, 11, 1, 9, 3, 1};
-        layout->head_stride = dim + head_gap[operand];
+        const bool whole = c->spec.operands == OPERANDS_PADDED_ROWS && operand >= CASE_GATE;
+        layout->head_stride = dim + (whole ? 0 : head_gap[operand]);
         layout->token_stride = heads * layout->head_stride + token_gap[operand];
         elements = tokens * layout->token_stride;
         if (by_rows(c)) {
