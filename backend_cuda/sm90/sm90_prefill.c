@@ -1,0 +1,301 @@
+/* The Hopper prefill as an implementation: what it takes, its workspace, and a run's launches.
+ *
+ * A run is the schedule kernel (chunk table, metadata checks), then waves over the chunk table, each prep and state_output.
+ * A wave is as many chunk slots as its records have room for; the state of a sequence that a wave leaves unfinished is
+ * carried in float32, so a cut changes no bit.
+ */
+#include "sm90_prefill.h"
+
+#include "../cuda_backend.h"
+#include "../cuda_device.h"
+#include "../cuda_error.h"
+#include "prefill.h"
+#include "tensor_map.h"
+
+#include <stdio.h>
+#include <string.h>
+
+/* Without a cap of the caller's, records take what is left of this. */
+#define DEFAULT_WORKSPACE ((size_t)256 << 20)
+
+/* Copies address bytes with 40 bits, tokens with 31. */
+#define MAX_STRIDE ((int64_t)1 << 38)
+#define MAX_TOKENS ((int64_t)INT32_MAX - 2 * GDN_SM90_CHUNK)
+
+enum {
+    PARAM_CHUNKS, /* offsets in the workspace */
+    PARAM_RUNS,
+    PARAM_CARRY,
+    PARAM_RECORDS
+};
+
+/* ---- What it takes */
+
+static bool refuse(gdn_reason *reason, const char *format, ...) GDN_PRINTF(2, 3);
+
+static bool refuse(gdn_reason *reason, const char *format, ...)
+{
+    va_list args;
+    va_start(args, format);
+    (void)vsnprintf(reason->text, sizeof(reason->text), format, args);
+    va_end(args);
+    return false;
+}
+
+/* Whether the copy engine reaches a tensor. */
+static bool copyable(const char *name, const gdn_layout *layout, int32_t heads, bool has_rows, gdn_reason *reason)
+{
+    const struct {
+        const char *name;
+        int64_t stride;
+        bool used;
+    } strides[] = {{"token_stride", layout->token_stride, true},
+                   {"head_stride", layout->head_stride, heads > 1},
+                   {"row_stride", layout->row_stride, has_rows && layout->row_stride != 0}};
+    if (layout->alignment < 16) {
+        return refuse(reason, "%s.alignment %u is less than 16", name, layout->alignment);
+    }
+    for (size_t i = 0; i < sizeof(strides) / sizeof(strides[0]); i++) {
+        if (strides[i].used && (strides[i].stride <= 0 || strides[i].stride % 8 != 0 || strides[i].stride > MAX_STRIDE)) {
+            return refuse(reason, "%s.%s %lld is not a positive multiple of 8 up to 2^38", name, strides[i].name,
+                          (long long)strides[i].stride);
+        }
+    }
+    return true;
+}
+
+static bool supports(const gdn_device *device, const gdn_problem *problem, gdn_reason *reason)
+{
+    const gdn_cuda_device *const cuda = gdn_cuda_device_of(device);
+    const bool rows = problem->cu_seqlens_dtype == GDN_DTYPE_NONE;
+    if (cuda->compute_capability != 90) {
+        return refuse(reason, "compute capability is %d.%d, not 9.0", cuda->compute_capability / 10,
+                      cuda->compute_capability % 10);
+    }
+    if (cuda->shared_bytes_per_block < (int64_t)gdn_sm90_state_output_smem()) {
+        return refuse(reason, "a block may have %lld bytes of shared memory, not %zu",
+                      (long long)cuda->shared_bytes_per_block, gdn_sm90_state_output_smem());
+    }
+    if (problem->head_k_dim != GDN_SM90_DIM || problem->head_v_dim != GDN_SM90_DIM) {
+        return refuse(reason, "head dims %d and %d are not both 128", problem->head_k_dim, problem->head_v_dim);
+    }
+    if (problem->q.dtype != GDN_DTYPE_BF16 && problem->q.dtype != GDN_DTYPE_F16) {
+        return refuse(reason, "q is %s, not bf16 or f16", gdn_dtype_name(problem->q.dtype));
+    }
+    if (problem->numerics != GDN_NUMERICS_DEFAULT &&
+        !(problem->numerics == GDN_NUMERICS_BF16 && problem->q.dtype == GDN_DTYPE_BF16)) {
+        return refuse(reason, "numerics other than rounding operands to the type of q");
+    }
+    if (problem->q.dtype == GDN_DTYPE_F16 && problem->qk_norm != GDN_QK_NORM_NONE) {
+        return refuse(reason, "f16 with qk_norm: norms are folded into factors for which f16 has not the range");
+    }
+    if (problem->checkpoint_form != GDN_CHECKPOINT_NONE) {
+        return refuse(reason, "checkpoints");
+    }
+    if (problem->num_segments > 1) {
+        return refuse(reason, "num_segments %d: sequences are not cut", problem->num_segments);
+    }
+    if (problem->max_tokens > MAX_TOKENS || problem->max_seqs > INT32_MAX) {
+        return refuse(reason, "max_tokens %lld or max_seqs %lld is more than 31 bits hold",
+                      (long long)problem->max_tokens, (long long)problem->max_seqs);
+    }
+    return copyable("q", &problem->q, problem->num_k_heads, rows, reason) &&
+           copyable("k", &problem->k, problem->num_k_heads, rows, reason) &&
+           copyable("v", &problem->v, problem->num_v_heads, rows, reason) &&
+           copyable("o", &problem->o, problem->num_v_heads, rows, reason);
+}
+
+/* ---- Workspace */
+
+/* Most chunks of `seqs` sequences of `tokens` together: each has at most one that is not full, or a chunk of no tokens. */
+static int64_t chunk_bound(int64_t tokens, int64_t seqs)
+{
+    return tokens / GDN_SM90_CHUNK + seqs;
+}
+
+static gdn_status book(const gdn_device *device, const gdn_problem *problem, size_t max_workspace, gdn_choice *choice)
+{
+    (void)device;
+    gdn_ledger *const ledger = &choice->ledger;
+    const int64_t bound = chunk_bound(problem->max_tokens, problem->max_seqs);
+    const size_t slot = gdn_size_mul((size_t)problem->num_v_heads, GDN_SM90_RECORD_BYTES);
+    const size_t carry = gdn_size_mul((size_t)problem->num_v_heads, 2 * GDN_SM90_DIM * GDN_SM90_DIM * sizeof(float));
+    choice->chunk_size = GDN_SM90_CHUNK;
+    choice->param[PARAM_CHUNKS] =
+        (int64_t)gdn_ledger_book(ledger, "chunk table", gdn_size_mul((size_t)bound, sizeof(gdn_chunk)));
+    choice->param[PARAM_RUNS] =
+        (int64_t)gdn_ledger_book(ledger, "runs", gdn_size_mul((size_t)problem->max_seqs, sizeof(gdn_sm90_run)));
+    choice->param[PARAM_CARRY] = (int64_t)gdn_ledger_book(ledger, "carried states", carry);
+
+    const size_t cap = max_workspace > 0 ? max_workspace : DEFAULT_WORKSPACE;
+    const size_t left = cap > ledger->total ? cap - ledger->total : 0;
+    int64_t slots = (int64_t)(left / slot);
+    if (slots < 1) {
+        if (max_workspace > 0) {
+            return gdn_fail(GDN_ERROR_UNSUPPORTED, "max_workspace: %zu bytes, cuda.sm90 needs at least %zu",
+                            max_workspace, ledger->total + slot + GDN_WORKSPACE_ALIGNMENT);
+        }
+        slots = 1;
+    }
+    choice->wave_chunks = slots < bound ? slots : bound;
+    choice->param[PARAM_RECORDS] =
+        (int64_t)gdn_ledger_book(ledger, "records", gdn_size_mul((size_t)choice->wave_chunks, slot));
+    return GDN_OK;
+}
+
+/* ---- A run */
+
+static gdn_sm90_rows rows_of(const gdn_layout *layout, const void *data, int64_t row_length)
+{
+    gdn_sm90_rows rows = {NULL, (int32_t)layout->dtype, gdn_row_stride(layout, row_length), layout->token_stride,
+                          layout->head_stride};
+    memcpy(&rows.data, &data, sizeof(rows.data)); /* one struct serves inputs and o */
+    return rows;
+}
+
+static gdn_sm90_states states_of(const gdn_state_layout *layout, void *data)
+{
+    const bool even = layout->slot_stride % 2 == 0 && layout->head_stride % 2 == 0 && layout->v_stride % 2 == 0;
+    const gdn_sm90_states states = {
+        data,
+        (int32_t)layout->dtype,
+        layout->dtype == GDN_DTYPE_F32 && layout->k_stride == 1 && even && layout->alignment >= 2 * sizeof(float),
+        layout->slot_stride,
+        layout->head_stride,
+        layout->v_stride,
+        layout->k_stride};
+    return states;
+}
+
+/* Value heads of a key head that a block of prep works off together: as many as leave every multiprocessor its three
+ * blocks. A head's bits do not depend on it. */
+static int32_t heads_per_job(const gdn_problem *problem, int64_t slots, int32_t num_sms)
+{
+    const int32_t per_group = problem->num_v_heads / problem->num_k_heads;
+    int32_t groups = (per_group + 3) / 4;
+    while (groups < per_group && slots * problem->num_k_heads * groups < 3 * (int64_t)num_sms) {
+        groups++;
+    }
+    return (per_group + groups - 1) / groups;
+}
+
+static gdn_status encode_maps(gdn_sm90_prefill *p, const gdn_prefill_run *run, int64_t tokens, int64_t rows)
+{
+    const gdn_problem *const problem = run->problem;
+    const gdn_prefill_args *const args = run->args;
+    const gdn_dtype dtype = problem->q.dtype;
+    const struct {
+        CUtensorMap *map;
+        const char *name;
+        const void *data;
+        const gdn_layout *layout;
+        int32_t heads;
+    } maps[] = {{&p->q_map, "q", args->q, &problem->q, problem->num_k_heads},
+                {&p->k_map, "k", args->k, &problem->k, problem->num_k_heads},
+                {&p->v_map, "v", args->v, &problem->v, problem->num_v_heads},
+                {&p->o_map, "o", args->o, &problem->o, problem->num_v_heads}};
+    for (size_t i = 0; i < sizeof(maps) / sizeof(maps[0]); i++) {
+        /* Without tokens a pointer may be NULL; nothing is read through the map then, but it must be a valid one. */
+        const void *const data = maps[i].data != NULL ? maps[i].data : run->workspace;
+        GDN_TRY(gdn_sm90_tensor_map(maps[i].map, maps[i].name, dtype, data, maps[i].heads, tokens, rows,
+                                    maps[i].layout, gdn_row_stride(maps[i].layout, tokens)));
+    }
+    return GDN_OK;
+}
+
+static gdn_status fill(gdn_sm90_prefill *p, const gdn_prefill_run *run)
+{
+    const gdn_problem *const problem = run->problem;
+    const gdn_prefill_args *const args = run->args;
+    const bool rows = problem->cu_seqlens_dtype == GDN_DTYPE_NONE;
+    const bool pool = problem->state_form == GDN_STATE_POOL;
+    const int64_t row_length = rows && args->num_seqs > 0 ? args->total_tokens / args->num_seqs : 0;
+    memset(p, 0, sizeof(*p));
+    GDN_TRY(encode_maps(p, run, rows ? row_length : args->total_tokens, rows ? args->num_seqs : 1));
+    p->num_k_heads = problem->num_k_heads;
+    p->num_v_heads = problem->num_v_heads;
+    p->tiled_heads = problem->head_map == GDN_HEAD_MAP_TILED;
+    p->heads_per_group = problem->num_v_heads / problem->num_k_heads;
+    p->scale = problem->scale;
+    p->gate_form = (int32_t)problem->gate_form;
+    p->beta_form = (int32_t)problem->beta_form;
+    p->qk_norm = (int32_t)problem->qk_norm;
+    p->beta_scale = problem->beta_scale;
+    p->qk_norm_eps = problem->qk_norm_eps;
+    p->equal_length = rows;
+    p->gate = rows_of(&problem->gate, args->gate, row_length);
+    p->beta = rows_of(&problem->beta, args->beta, row_length);
+    p->o = rows_of(&problem->o, args->o, row_length);
+    p->A_log = args->A_log;
+    p->dt_bias = args->dt_bias;
+    p->initial_state = states_of(&problem->state, args->state);
+    if (pool) {
+        p->final_state = states_of(&problem->state, args->write_slots != NULL ? args->state : NULL);
+        p->read_slots = args->read_slots;
+        p->write_slots = args->write_slots;
+    } else {
+        p->final_state = states_of(&problem->final_state, args->final_state);
+    }
+    p->slots_dtype = (int32_t)problem->slots_dtype;
+    p->has_initial_state = args->has_initial_state;
+    p->num_seqs = (int32_t)args->num_seqs;
+    return GDN_OK;
+}
+
+static gdn_status run_waves(const gdn_device *device, const gdn_prefill_run *run)
+{
+    const gdn_choice *const choice = run->choice;
+    const gdn_problem *const problem = run->problem;
+    const int32_t num_sms = gdn_cuda_device_of(device)->num_sms;
+    gdn_chunk *const chunks = (gdn_chunk *)(run->workspace + choice->param[PARAM_CHUNKS]);
+    float *const carry = (float *)(run->workspace + choice->param[PARAM_CARRY]);
+    const size_t carry_floats = (size_t)problem->num_v_heads * GDN_SM90_DIM * GDN_SM90_DIM;
+    const int64_t bound = chunk_bound(run->args->total_tokens, run->args->num_seqs);
+    int64_t used = 0;
+    gdn_sm90_prefill p;
+    GDN_TRY(gdn_cuda_schedule(device, run, GDN_SM90_CHUNK, chunks, bound, &used));
+    if (run->args->num_seqs == 0) {
+        return GDN_OK;
+    }
+    GDN_TRY(fill(&p, run));
+    p.chunks = chunks;
+    p.runs = (gdn_sm90_run *)(run->workspace + choice->param[PARAM_RUNS]);
+    p.records = run->workspace + choice->param[PARAM_RECORDS];
+    for (int64_t begin = 0, wave = 0; begin < used; begin += choice->wave_chunks, wave++) {
+        const int64_t left = used - begin;
+        p.wave_begin = begin;
+        p.wave_slots = (int32_t)(left < choice->wave_chunks ? left : choice->wave_chunks);
+        p.heads_per_job = heads_per_job(problem, p.wave_slots, num_sms);
+        p.carry_in = carry + (size_t)(wave % 2) * carry_floats;
+        p.carry_out = carry + (size_t)((wave + 1) % 2) * carry_floats;
+        const int prep = gdn_sm90_prep_launch(&p, (int32_t)problem->q.dtype, num_sms, run->stream);
+        if (prep != 0) {
+            return gdn_cuda_fail((cudaError_t)prep, "sm90 prep");
+        }
+        const int state = gdn_sm90_state_output_launch(&p, (int32_t)problem->q.dtype, num_sms, run->stream);
+        if (state != 0) {
+            return gdn_cuda_fail((cudaError_t)state, "sm90 state_output");
+        }
+    }
+    return GDN_OK;
+}
+
+static gdn_status prefill(const gdn_device *device, const gdn_prefill_run *run)
+{
+    gdn_cuda_guard guard;
+    gdn_status status = gdn_cuda_enter(device, &guard);
+    if (status == GDN_OK) {
+        status = run_waves(device, run);
+    }
+    gdn_cuda_leave(&guard);
+    return status;
+}
+
+const gdn_implementation gdn_cuda_sm90_prefill = {
+    .name = "cuda.sm90",
+    .summary = "Hopper: wgmma and tensor copies, warp-specialised, two kernels a wave of 64-token chunks",
+    .operation = GDN_OPERATION_PREFILL,
+    .supports = supports,
+    .book = book,
+    .prefill = prefill,
+};

@@ -1,0 +1,185 @@
+/* Shared memory and barriers of the state_output kernel, and the words its warps pass on. */
+#ifndef GDN_CUDA_SM90_STATE_MAP_CUH
+#define GDN_CUDA_SM90_STATE_MAP_CUH
+
+#include "prefill.h"
+#include "ptx.cuh"
+
+namespace gdn
+{
+namespace sm90
+{
+
+constexpr int kStages = 3;
+
+/* One stage: a chunk's operands. From a multiple of 1024 bytes on. */
+struct Stage {
+    static constexpr uint32_t kK = 0; /* 64 x 128: two swizzled halves of 64 columns */
+    static constexpr uint32_t kQ = kK + 16384;
+    static constexpr uint32_t kV = kQ + 16384; /* 64 x 64 */
+    static constexpr uint32_t kRecord = kV + 8192;
+    static constexpr uint32_t kA = kRecord + GDN_SM90_RECORD_A;
+    static constexpr uint32_t kP = kRecord + GDN_SM90_RECORD_P;
+    static constexpr uint32_t kDecayK = kRecord + GDN_SM90_RECORD_DECAY_K;
+    static constexpr uint32_t kDecayEnd = kRecord + GDN_SM90_RECORD_DECAY_END;
+    static constexpr uint32_t kDecayQ = kRecord + GDN_SM90_RECORD_DECAY_Q;
+    static constexpr uint32_t kEnd = kRecord + GDN_SM90_RECORD_END;
+    static constexpr uint32_t kItem = kRecord + GDN_SM90_RECORD_BYTES - 64; /* Item, with an item's first chunk */
+    static constexpr uint32_t kBytes = kRecord + GDN_SM90_RECORD_BYTES;
+    static constexpr uint32_t kLoaded = 16384 + 16384 + 8192 + GDN_SM90_RECORD_USED;
+};
+
+struct StateMap {
+    static constexpr uint32_t kS = kStages * Stage::kBytes; /* S^T in 16 bits, 64 x 128 as two halves */
+    static constexpr uint32_t kNewV = kS + 16384; /* two buffers of V'^T, 64 x 64 */
+    static constexpr uint32_t kO = kNewV + 2 * 8192; /* two buffers of O, 64 x 64 */
+    static constexpr uint32_t kOutputs = kO + 2 * 8192; /* Output of each of them */
+    static constexpr uint32_t kBarriers = kOutputs + 2 * 16;
+    static constexpr uint32_t kBytes = kBarriers + 8 * (2 * kStages + 8);
+};
+
+static_assert(Stage::kBytes % 1024 == 0 && Stage::kRecord % 1024 == 0, "tiles are swizzled by address");
+static_assert(Stage::kItem >= Stage::kRecord + GDN_SM90_RECORD_USED && Stage::kItem % 16 == 0,
+              "the copy engine leaves the item alone");
+static_assert(StateMap::kBytes + 1024 <= 232448, "what a block of sm_90 may have");
+
+/* Arrivals are one a warp, lane 0's, except the copy thread's own. Numbers count chunks (stages: stage uses), from 0. */
+struct Barriers {
+    uint32_t base;
+
+    /* A stage's operands are there; 1 and the bytes. */
+    __device__ __forceinline__ uint32_t full(int stage) const
+    {
+        return base + 8 * stage;
+    }
+    /* Both consumers are done with a stage; 8. */
+    __device__ __forceinline__ uint32_t empty(int stage) const
+    {
+        return base + 8 * (kStages + stage);
+    }
+    /* S and V' of a chunk are in shared memory; 4. */
+    __device__ __forceinline__ uint32_t values() const
+    {
+        return base + 8 * (2 * kStages);
+    }
+    /* S of a chunk has been read; 4. */
+    __device__ __forceinline__ uint32_t state_free() const
+    {
+        return base + 8 * (2 * kStages + 1);
+    }
+    /* V' of a chunk has been read; 4. */
+    __device__ __forceinline__ uint32_t values_free(int buffer) const
+    {
+        return base + 8 * (2 * kStages + 2 + buffer);
+    }
+    /* O of a chunk is in shared memory; 4. */
+    __device__ __forceinline__ uint32_t output(int buffer) const
+    {
+        return base + 8 * (2 * kStages + 4 + buffer);
+    }
+    /* O of a chunk has left it; 1. */
+    __device__ __forceinline__ uint32_t output_free(int buffer) const
+    {
+        return base + 8 * (2 * kStages + 6 + buffer);
+    }
+
+    /* One thread. */
+    __device__ __forceinline__ void init() const
+    {
+        for (int stage = 0; stage < kStages; ++stage) {
+            mbarrier_init(full(stage), 1);
+            mbarrier_init(empty(stage), 8);
+        }
+        mbarrier_init(values(), 4);
+        mbarrier_init(state_free(), 4);
+        for (int buffer = 0; buffer < 2; ++buffer) {
+            mbarrier_init(values_free(buffer), 4);
+            mbarrier_init(output(buffer), 4);
+            mbarrier_init(output_free(buffer), 1);
+        }
+        fence_mbarrier_init();
+    }
+};
+
+/* The next stage of the ring and the parity of its use. */
+struct StageCursor {
+    int stage = 0;
+    uint32_t parity = 0;
+
+    __device__ __forceinline__ void advance()
+    {
+        ++stage;
+        if (stage == kStages) {
+            stage = 0;
+            parity ^= 1;
+        }
+    }
+    __device__ __forceinline__ uint32_t address(uint32_t base) const
+    {
+        return base + stage * Stage::kBytes;
+    }
+};
+
+/* One (sequence, value head, half of V) of the wave. The copy warp writes it into the item's first stage. */
+struct Item {
+    int chunks; /* full ones; -1: no more items */
+    int tail; /* tokens of a last, shorter chunk; 0: none. An empty sequence has neither */
+    int seq;
+    int head;
+    int half;
+    int token, row; /* tensor map coordinates of the first token */
+    int flags; /* kStarts, kEnds: the sequence begins, ends in this wave */
+
+    static constexpr int kStarts = 1, kEnds = 2;
+
+    __device__ __forceinline__ int total() const
+    {
+        return chunks + (tail > 0);
+    }
+};
+
+__device__ __forceinline__ void store_item(uint32_t stage, const Item &item)
+{
+    store_shared_16(stage + Stage::kItem, make_uint4(item.chunks, item.tail, item.seq, item.head));
+    store_shared_16(stage + Stage::kItem + 16, make_uint4(item.half, item.token, item.row, item.flags));
+}
+
+__device__ __forceinline__ Item load_item(uint32_t stage)
+{
+    const uint4 a = load_shared_16(stage + Stage::kItem);
+    const uint4 b = load_shared_16(stage + Stage::kItem + 16);
+    Item item;
+    /* Equal in all lanes; the shuffle lets the compiler know. */
+    item.chunks = __shfl_sync(0xffffffffu, static_cast<int>(a.x), 0);
+    item.tail = __shfl_sync(0xffffffffu, static_cast<int>(a.y), 0);
+    item.seq = static_cast<int>(a.z);
+    item.head = static_cast<int>(a.w);
+    item.half = static_cast<int>(b.x);
+    item.token = static_cast<int>(b.y);
+    item.row = static_cast<int>(b.z);
+    item.flags = static_cast<int>(b.w);
+    return item;
+}
+
+/* What the storing warp must know of the tile in an O buffer: 16 bytes. */
+struct Output {
+    int head_half; /* 2 head + half */
+    int token, row;
+    int length; /* rows to write; -1: no more tiles */
+};
+
+__device__ __forceinline__ void store_output(uint32_t address, const Output &output)
+{
+    store_shared_16(address, make_uint4(output.head_half, output.token, output.row, output.length));
+}
+
+__device__ __forceinline__ Output load_output(uint32_t address)
+{
+    const uint4 x = load_shared_16(address);
+    return {static_cast<int>(x.x), static_cast<int>(x.y), static_cast<int>(x.z), static_cast<int>(x.w)};
+}
+
+} // namespace sm90
+} // namespace gdn
+
+#endif
