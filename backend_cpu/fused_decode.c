@@ -215,6 +215,7 @@ static void run_block(const decode_work *w, const gdn_state_place *place, int64_
             .o = o,
             .src = src,
             .src_stride = src_stride,
+            .src_ahead = src != w->tile ? count * (v_rows ? src_stride : 1) : 0,
             .dst = to_target ? target.data : w->tile,
             .dst_stride = to_target ? target.stride : cols,
         };

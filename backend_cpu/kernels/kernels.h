@@ -83,6 +83,7 @@ typedef struct gdn_decode_step {
     float *o; /* [count] */
     const float *src;
     ptrdiff_t src_stride;
+    ptrdiff_t src_ahead; /* elements from src to what the next step will read, asked for meanwhile; 0: nothing */
     float *dst;
     ptrdiff_t dst_stride;
 } gdn_decode_step;

@@ -17,58 +17,73 @@ static inline vf decode_finish(const gdn_decode_step *s, int c, vf ks, vf qs)
     return u;
 }
 
-/* Sum of each vector's lanes, as one vector. */
-static inline vf decode_sums(vf t[VF_LANES])
-{
-    vf_transpose(t);
-    vf sum = t[0];
-    GDN_UNROLL
-    for (int i = 1; i < VF_LANES; i++) {
-        sum = vf_add(sum, t[i]);
-    }
-    return sum;
-}
-
-/* [V, K]: k runs along the lanes. Four rows share each load of k and q. */
-static void simd_decode_vk(const gdn_decode_step *s)
+/* u and o of rows row .. row + 3 of a [V, K] state: k runs along the lanes, and the rows share each load of k and q. */
+GDN_INLINE void decode_vk_dots(const gdn_decode_step *s, int row, float u[DECODE_ROWS])
 {
     const int K = s->head_k_dim;
-    for (int first = 0; first < s->count; first += VF_LANES) {
-        vf ks[VF_LANES], qs[VF_LANES];
-        for (int r = 0; r < VF_LANES; r += DECODE_ROWS) {
-            const float *src = s->src + (first + r) * s->src_stride;
-            vf ka[DECODE_ROWS], qa[DECODE_ROWS];
-            GDN_UNROLL
-            for (int i = 0; i < DECODE_ROWS; i++) {
-                ka[i] = qa[i] = vf_zero();
-            }
-            for (int d = 0; d < K; d += VF_LANES) {
-                const vf k = vf_load(s->k + d), q = vf_load(s->q + d);
-                GDN_UNROLL
-                for (int i = 0; i < DECODE_ROWS; i++) {
-                    const vf x = vf_load(src + i * s->src_stride + d);
-                    ka[i] = vf_fma(x, k, ka[i]);
-                    qa[i] = vf_fma(x, q, qa[i]);
-                }
-            }
-            GDN_UNROLL
-            for (int i = 0; i < DECODE_ROWS; i++) {
-                ks[r + i] = ka[i];
-                qs[r + i] = qa[i];
+    const float *const k = s->k, *const q = s->q;
+    const ptrdiff_t stride = s->src_stride, ahead = s->src_ahead;
+    const float *src = s->src + row * stride;
+    vf acc[2 * DECODE_ROWS]; /* k s of each row, then q s */
+    GDN_UNROLL
+    for (int i = 0; i < 2 * DECODE_ROWS; i++) {
+        acc[i] = vf_zero();
+    }
+    for (int d = 0; d < K; d += VF_LANES) {
+        const vf kd = vf_load(k + d), qd = vf_load(q + d);
+        GDN_UNROLL
+        for (int i = 0; i < DECODE_ROWS; i++) {
+            const float *at = src + i * stride + d;
+            const vf x = vf_load(at);
+            acc[i] = vf_fma(x, kd, acc[i]);
+            acc[i + DECODE_ROWS] = vf_fma(x, qd, acc[i + DECODE_ROWS]);
+            if (ahead) {
+                __builtin_prefetch(at + ahead, 1, 3);
             }
         }
-        float u[VF_LANES];
-        vf_store(u, decode_finish(s, first, decode_sums(ks), decode_sums(qs)));
+    }
+    float sums[2 * DECODE_ROWS];
+    vf_sum8(acc, sums);
+    for (int i = 0; i < DECODE_ROWS; i++) {
+        u[i] = s->beta * (s->v[row + i] - s->alpha * sums[i]);
+        s->o[row + i] = s->scale * (s->alpha * sums[i + DECODE_ROWS] + s->qk * u[i]);
+    }
+}
 
-        const vf alpha = vf_set1(s->alpha);
-        for (int r = 0; r < VF_LANES; r++) {
-            const float *src = s->src + (first + r) * s->src_stride;
-            float *dst = s->dst + (first + r) * s->dst_stride;
-            const vf ur = vf_set1(u[r]);
-            for (int d = 0; d < K; d += VF_LANES) {
-                vf_store(dst + d, vf_fma(vf_load(s->k + d), ur, vf_mul(alpha, vf_load(src + d))));
-            }
+GDN_INLINE void decode_vk_update(const gdn_decode_step *s, int row, const float u[DECODE_ROWS])
+{
+    /* Copies: a store could change *s, as far as the compiler knows. */
+    const int K = s->head_k_dim;
+    const float *const k = s->k, *const src = s->src + row * s->src_stride;
+    float *const dst = s->dst + row * s->dst_stride;
+    const ptrdiff_t src_stride = s->src_stride, dst_stride = s->dst_stride;
+    const vf alpha = vf_set1(s->alpha);
+    vf ui[DECODE_ROWS];
+    GDN_UNROLL
+    for (int i = 0; i < DECODE_ROWS; i++) {
+        ui[i] = vf_set1(u[i]);
+    }
+    for (int d = 0; d < K; d += VF_LANES) {
+        const vf kd = vf_load(k + d);
+        GDN_UNROLL
+        for (int i = 0; i < DECODE_ROWS; i++) {
+            const vf x = vf_mul(alpha, vf_load(src + i * src_stride + d));
+            vf_store(dst + i * dst_stride + d, vf_fma(kd, ui[i], x));
         }
+    }
+}
+
+/* The dots of four rows come before the update of the four before them, so that neither waits for its own sums. */
+static void simd_decode_vk(const gdn_decode_step *s)
+{
+    float u[2][DECODE_ROWS];
+    decode_vk_dots(s, 0, u[0]);
+    for (int row = 0; row < s->count; row += DECODE_ROWS) {
+        const int at = row / DECODE_ROWS % 2;
+        if (row + DECODE_ROWS < s->count) {
+            decode_vk_dots(s, row + DECODE_ROWS, u[1 - at]);
+        }
+        decode_vk_update(s, row, u[at]);
     }
 }
 
@@ -76,6 +91,8 @@ static void simd_decode_vk(const gdn_decode_step *s)
 GDN_INLINE void decode_kv_columns(const gdn_decode_step *s, int col, const int VECTORS)
 {
     const int K = s->head_k_dim;
+    const float *const k = s->k, *const q = s->q;
+    const ptrdiff_t src_stride = s->src_stride, dst_stride = s->dst_stride;
     const float *src = s->src + col;
     float *dst = s->dst + col;
     vf ks[DECODE_VECTORS], qs[DECODE_VECTORS];
@@ -84,12 +101,12 @@ GDN_INLINE void decode_kv_columns(const gdn_decode_step *s, int col, const int V
         ks[c] = qs[c] = vf_zero();
     }
     for (int d = 0; d < K; d++) {
-        const vf k = vf_set1(s->k[d]), q = vf_set1(s->q[d]);
+        const vf kd = vf_set1(k[d]), qd = vf_set1(q[d]);
         GDN_UNROLL
         for (int c = 0; c < VECTORS; c++) {
-            const vf x = vf_load(src + d * s->src_stride + c * VF_LANES);
-            ks[c] = vf_fma(x, k, ks[c]);
-            qs[c] = vf_fma(x, q, qs[c]);
+            const vf x = vf_load(src + d * src_stride + c * VF_LANES);
+            ks[c] = vf_fma(x, kd, ks[c]);
+            qs[c] = vf_fma(x, qd, qs[c]);
         }
     }
     GDN_UNROLL
@@ -98,11 +115,11 @@ GDN_INLINE void decode_kv_columns(const gdn_decode_step *s, int col, const int V
     }
     const vf alpha = vf_set1(s->alpha);
     for (int d = 0; d < K; d++) {
-        const vf k = vf_set1(s->k[d]);
+        const vf kd = vf_set1(k[d]);
         GDN_UNROLL
         for (int c = 0; c < VECTORS; c++) {
-            const vf x = vf_load(src + d * s->src_stride + c * VF_LANES);
-            vf_store(dst + d * s->dst_stride + c * VF_LANES, vf_fma(k, ks[c], vf_mul(alpha, x)));
+            const vf x = vf_load(src + d * src_stride + c * VF_LANES);
+            vf_store(dst + d * dst_stride + c * VF_LANES, vf_fma(kd, ks[c], vf_mul(alpha, x)));
         }
     }
 }

@@ -73,6 +73,24 @@ static inline float vf_sum(vf x)
     return _mm512_reduce_add_ps(x);
 }
 
+/* sums[i] = the sum of x[i]'s lanes: halves, then quarters of two vectors side by side, then lanes. */
+static inline void vf_sum8(const vf x[8], float sums[8])
+{
+    __m512 h[4], r[2];
+    for (int i = 0; i < 4; i++) {
+        h[i] = _mm512_add_ps(_mm512_shuffle_f32x4(x[2 * i], x[2 * i + 1], 0x44),
+                             _mm512_shuffle_f32x4(x[2 * i], x[2 * i + 1], 0xee));
+    }
+    for (int i = 0; i < 2; i++) {
+        r[i] = _mm512_add_ps(_mm512_shuffle_f32x4(h[2 * i], h[2 * i + 1], 0x88),
+                             _mm512_shuffle_f32x4(h[2 * i], h[2 * i + 1], 0xdd));
+    }
+    __m512 s = _mm512_add_ps(_mm512_unpacklo_ps(r[0], r[1]), _mm512_unpackhi_ps(r[0], r[1]));
+    s = _mm512_add_ps(s, _mm512_permute_ps(s, 0x4e)); /* 128-bit lane m: x[m], x[m + 4], x[m], x[m + 4] */
+    const __m512i order = _mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 0, 0, 0, 0, 0, 0, 0, 0);
+    _mm256_storeu_ps(sums, _mm512_castps512_ps256(_mm512_permutexvar_ps(order, s)));
+}
+
 static inline vf vf_load_bf16(const uint16_t *p)
 {
     __m512i w = _mm512_cvtepu16_epi32(_mm256_loadu_si256((const __m256i *)p));

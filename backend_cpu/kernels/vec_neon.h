@@ -75,6 +75,13 @@ static inline float vf_sum(vf x)
     return vaddvq_f32(x);
 }
 
+/* sums[i] = the sum of x[i]'s lanes */
+static inline void vf_sum8(const vf x[8], float sums[8])
+{
+    vst1q_f32(sums, vpaddq_f32(vpaddq_f32(x[0], x[1]), vpaddq_f32(x[2], x[3])));
+    vst1q_f32(sums + 4, vpaddq_f32(vpaddq_f32(x[4], x[5]), vpaddq_f32(x[6], x[7])));
+}
+
 static inline vf vf_load_bf16(const uint16_t *p)
 {
     return vreinterpretq_f32_u32(vshll_n_u16(vld1_u16(p), 16));
