@@ -28,11 +28,14 @@ static void more_than_65535_sequences_and_heads(void **state)
     enum { SEQS = 2050, HALF = SEQS / 2, LENGTH = 16 };
     const gdn_dtype types[] = {GDN_DTYPE_F32, GDN_DTYPE_BF16};
     for (size_t i = 0; i < COUNT_OF(types); i++) {
+        /* The fused path takes dims from 64 on. */
         const case_spec spec = {.label = "65600 blocks",
                                 .seed = 1,
                                 .num_k_heads = 16,
                                 .num_v_heads = 32,
-                                .head_k_dim = 64,
+                                .head_k_dim = types[i] == GDN_DTYPE_F32 ? 8 : 64,
+                                .no_initial_state = true,
+                                .no_final_state = types[i] != GDN_DTYPE_F32,
                                 .dtype = types[i],
                                 .length = LENGTH,
                                 .num_seqs = SEQS};
@@ -43,12 +46,16 @@ static void more_than_65535_sequences_and_heads(void **state)
         REQUIRE_OK(stage_run(&stage));
         REQUIRE(stage_collect(&stage) == 0);
         const case_buffer *const o = &c.buffer[c.view[CASE_O].buffer];
-        const case_buffer *const final = &c.buffer[c.view[CASE_FINAL_STATE].buffer];
+        const case_buffer none = {.bytes = 0};
+        const int32_t final_buffer = c.view[CASE_FINAL_STATE].buffer;
+        const case_buffer *const final = final_buffer >= 0 ? &c.buffer[final_buffer] : &none;
         unsigned char *const whole_o = malloc(o->bytes);
-        unsigned char *const whole_final = malloc(final->bytes);
+        unsigned char *const whole_final = malloc(final->bytes + 1);
         REQUIRE(whole_o != NULL && whole_final != NULL);
         memcpy(whole_o, o->after, o->bytes);
-        memcpy(whole_final, final->after, final->bytes);
+        if (final->bytes > 0) {
+            memcpy(whole_final, final->after, final->bytes);
+        }
 
         /* Halves: the second one's operands begin at its first token; its bounds are those of the first. */
         for (int32_t operand = 0; operand < CASE_NUM_OPERANDS; operand++) {
@@ -69,13 +76,14 @@ static void more_than_65535_sequences_and_heads(void **state)
         half.o = (char *)half.o + tokens * p->o.token_stride * size;
         half.gate = (const char *)half.gate + tokens * p->gate.token_stride * (int64_t)gdn_dtype_size(p->gate.dtype);
         half.beta = (const char *)half.beta + tokens * p->beta.token_stride * (int64_t)gdn_dtype_size(p->beta.dtype);
-        half.state = (char *)half.state + HALF * p->state.slot_stride * 4;
-        half.final_state = (char *)half.final_state + HALF * p->final_state.slot_stride * 4;
+        if (half.final_state != NULL) {
+            half.final_state = (char *)half.final_state + HALF * p->final_state.slot_stride * 4;
+        }
         REQUIRE_OK(gdn_prefill(stage.plan, &half));
         REQUIRE_OK(gdn_plan_check(stage.plan, stage.workspace, NULL));
         REQUIRE(stage_collect(&stage) == 0);
         REQUIRE(memcmp(whole_o, o->after, o->bytes) == 0);
-        REQUIRE(memcmp(whole_final, final->after, final->bytes) == 0);
+        REQUIRE(final->bytes == 0 || memcmp(whole_final, final->after, final->bytes) == 0);
         free(whole_o);
         free(whole_final);
         stage_close(&stage);

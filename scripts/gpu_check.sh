@@ -1,0 +1,96 @@
+#!/usr/bin/env bash
+# Checks the CUDA backend on the machine's own GPU: builds for its architecture, runs every test of label gpu, runs the
+# smoke test under each tool of compute-sanitizer, and measures a little. Prints a table last; exits with 0 only
+# if nothing failed. About five minutes with 16 cores.
+#   gpu_check.sh [build folder]      default build/gpu; made if need be
+# CMAKE_ARGS in the environment is given to cmake.
+set -u
+cd "$(dirname "$0")/.." || exit 1
+build=${1:-build/gpu}
+mkdir -p "$build"
+log=$build/gpu_check
+mkdir -p "$log"
+table=$log/table
+: >"$table"
+failed=0
+start=$SECONDS
+
+row() { # row <name> <verdict> <detail>
+    printf '%-34s %-8s %s\n' "$1" "$2" "$3" >>"$table"
+    [ "$2" = FAILED ] && failed=1
+    printf '[%4d s] %s: %s %s\n' "$((SECONDS - start))" "$1" "$2" "$3"
+}
+
+finish() {
+    echo
+    cat "$table"
+    echo "total: $((SECONDS - start)) s, logs in $log"
+    exit $failed
+}
+
+if ! command -v nvidia-smi >/dev/null || ! nvidia-smi -L >/dev/null 2>&1; then
+    echo "gpu_check.sh: no NVIDIA device (nvidia-smi finds none)" >&2
+    exit 77
+fi
+row device ok "$(nvidia-smi --query-gpu=name,driver_version --format=csv,noheader | head -1)"
+
+# Only what this device runs: 9.0 has instructions of its own, which need the "a" of 90a.
+arch=$(nvidia-smi --query-gpu=compute_cap --format=csv,noheader | head -1 | tr -d '.')
+[ "$arch" = 90 ] && arch=90a
+
+# The answer of cmake goes to a log; word splitting of CMAKE_ARGS is meant.
+# shellcheck disable=SC2086
+if ! cmake -S . -B "$build" -DGDN_CUDA=ON -DGDN_CUDA_ARCHS="$arch" ${CMAKE_ARGS:-} >"$log/configure" 2>&1 ||
+    ! cmake --build "$build" --parallel "$(nproc)" >"$log/build" 2>&1; then
+    tail -20 "$log/configure" "$log/build" 2>/dev/null
+    row build FAILED "see $log"
+    finish
+fi
+row build ok "sm_$arch, $((SECONDS - start)) s"
+
+if (cd "$build" && timeout 420 ctest -L gpu -j 4 --timeout 120 --output-on-failure) >"$log/tests" 2>&1; then
+    verdict=ok
+else
+    verdict=FAILED
+    grep -E 'Failed|FAILED|ERROR|Timeout' "$log/tests" | head -40
+fi
+skipped=$(grep -c '(Skipped)' "$log/tests")
+row "tests, label gpu" $verdict "$(grep 'tests passed' "$log/tests" | head -1), $skipped skipped"
+
+smoke=$(find "$build/tests/gpu" -name test_cuda_smoke -type f | head -1)
+for tool in memcheck racecheck initcheck synccheck; do
+    if ! command -v compute-sanitizer >/dev/null; then
+        row "compute-sanitizer $tool" skipped "compute-sanitizer is not installed"
+        continue
+    fi
+    GDN_BACKEND_PATH=$build GDN_TEST_SMALL=1 timeout 150 compute-sanitizer --tool $tool --error-exitcode 86 \
+        "$smoke" >"$log/$tool" 2>&1
+    status=$?
+    detail=$(grep -E 'ERROR SUMMARY|RACECHECK SUMMARY' "$log/$tool" | tail -1 | sed 's/^=* *//')
+    if grep -q 'Device not supported' "$log/$tool"; then
+        row "compute-sanitizer $tool" skipped "the runtime here does not let it watch the device"
+    elif [ $status = 0 ]; then
+        row "compute-sanitizer $tool" ok "$detail"
+    else
+        row "compute-sanitizer $tool" FAILED "exit $status, $detail"
+        grep -v '^\[' "$log/$tool" | head -20
+    fi
+done
+
+gdn=$(find "$build/tools" -maxdepth 1 -name gdn -type f | head -1)
+if [ -n "$gdn" ]; then
+    if timeout 150 "$gdn" bench --backend cuda --backend-path "$build" --min-time 0.2 --judge 2 \
+        'heads=16/32 seqs=4096 dtype=bf16 final=f32' \
+        'heads=16/32 seqs=8x4096 dtype=bf16 final=f32 decay=strong' \
+        'heads=4/8 seqs=32x1024 dtype=bf16 final=f32 norm=rsqrt' \
+        'heads=16/32 seqs=4096 dtype=f32' \
+        'heads=16/32 seqs=16384 dtype=f32' \
+        'op=decode heads=16/32 rows=1 dtype=bf16 state=pool:f32' \
+        'op=decode heads=16/32 rows=128 dtype=bf16 state=pool:f32' >"$log/bench" 2>&1; then
+        row "gdn bench" ok "below"
+    else
+        row "gdn bench" FAILED "$(tail -1 "$log/bench")"
+    fi
+    cat "$log/bench"
+fi
+finish

@@ -1,0 +1,79 @@
+/* A few small calls of every kind, for the device's checkers: compute-sanitizer runs this program under each of its tools
+ * (scripts/gpu_check.sh), and each kernel of the backend is in it. */
+#define _POSIX_C_SOURCE 200112L /* setenv */
+#include "gpu_tools.h"
+
+#include <stdlib.h>
+
+static void prefill(void **state)
+{
+    (void)state;
+    const gdn_dtype types[] = {GDN_DTYPE_F32, GDN_DTYPE_BF16, GDN_DTYPE_F16};
+    const int32_t dims[][2] = {{64, 64}, {128, 128}, {20, 12}};
+    int complaints = 0;
+    for (size_t i = 0; i < COUNT_OF(types); i++) {
+        for (size_t j = 0; j < COUNT_OF(dims); j++) {
+            const case_spec packed = {.label = "smoke, packed",
+                                      .seed = 10 * i + j,
+                                      .num_k_heads = 1,
+                                      .num_v_heads = 2,
+                                      .head_k_dim = dims[j][0],
+                                      .head_v_dim = dims[j][1],
+                                      .dtype = types[i],
+                                      .lengths = LENGTHS(0, 5, 130),
+                                      .num_seqs = 3,
+                                      .qk_norm = GDN_QK_NORM_RSQRT,
+                                      .gate_form = GDN_GATE_RAW,
+                                      .beta_form = GDN_BETA_LOGIT,
+                                      .state_form = GDN_STATE_POOL};
+            const case_spec equal = {.label = "smoke, equal lengths",
+                                     .seed = 100 + 10 * i + j,
+                                     .num_v_heads = 2,
+                                     .num_k_heads = 2,
+                                     .head_k_dim = dims[j][0],
+                                     .head_v_dim = dims[j][1],
+                                     .dtype = types[i],
+                                     .length = 70,
+                                     .num_seqs = 2,
+                                     .equal_length = true,
+                                     .checkpoint_form = GDN_CHECKPOINT_EVERY,
+                                     .checkpoint_interval = 32};
+            complaints += check_case(&packed) + check_case(&equal);
+        }
+    }
+    NO_COMPLAINTS(complaints);
+}
+
+static void decode(void **state)
+{
+    (void)state;
+    const gdn_dtype types[] = {GDN_DTYPE_F32, GDN_DTYPE_BF16};
+    int complaints = 0;
+    for (size_t i = 0; i < COUNT_OF(types); i++) {
+        const case_spec spec = {.label = "smoke, decode",
+                                .seed = 200 + i,
+                                .operation = GDN_OPERATION_DECODE,
+                                .num_k_heads = 1,
+                                .num_v_heads = 2,
+                                .head_k_dim = 64,
+                                .dtype = types[i],
+                                .num_seqs = 3,
+                                .tokens_per_row = 3,
+                                .qk_norm = GDN_QK_NORM_RSQRT,
+                                .state_form = GDN_STATE_POOL};
+        complaints += check_case(&spec);
+    }
+    NO_COMPLAINTS(complaints);
+}
+
+int main(void)
+{
+    if (setenv("GDN_TEST_BACKEND", "cuda", 1) != 0) {
+        return 1;
+    }
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(prefill),
+        cmocka_unit_test(decode),
+    };
+    return RUN_SUITE("cuda smoke", tests);
+}
