@@ -3,6 +3,7 @@
 
 #include "cpu_threads.h"
 
+#include <fcntl.h>
 #include <limits.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -15,19 +16,21 @@
 
 #define PATH_SIZE 1024
 
-/* The file's first line without its end; false where it cannot be read. */
-static bool read_line(const char *path, char *line, size_t size)
+/* The file's text, cut at the buffer's size; false where it cannot be read. Not through stdio, which allocates. */
+static bool read_text(const char *path, char *text, size_t size)
 {
-    FILE *const file = fopen(path, "r");
-    if (!file) {
+    const int file = open(path, O_RDONLY | O_CLOEXEC);
+    if (file < 0) {
         return false;
     }
-    const bool got = fgets(line, (int)size, file) != NULL;
-    fclose(file);
-    if (got) {
-        line[strcspn(line, "\n")] = '\0';
+    size_t used = 0;
+    ssize_t got = 0;
+    while (used < size - 1 && (got = read(file, text + used, size - 1 - used)) > 0) {
+        used += (size_t)got;
     }
-    return got;
+    close(file);
+    text[used] = '\0';
+    return got >= 0;
 }
 
 /* quota / period rounded up, 0 for no limit. */
@@ -57,7 +60,7 @@ static int32_t quota_v2(const char *folder)
     snprintf(path, sizeof(path), "%s/cpu.max", folder);
     long long quota = 0;
     long long period = 0;
-    if (!read_line(path, line, sizeof(line)) || sscanf(line, "%lld %lld", &quota, &period) != 2) {
+    if (!read_text(path, line, sizeof(line)) || sscanf(line, "%lld %lld", &quota, &period) != 2) {
         return 0;
     }
     return cpus(quota, period);
@@ -69,12 +72,12 @@ static int32_t quota_v1(const char *folder)
     char path[PATH_SIZE + 32];
     char line[128];
     snprintf(path, sizeof(path), "%s/cpu.cfs_quota_us", folder);
-    if (!read_line(path, line, sizeof(line))) {
+    if (!read_text(path, line, sizeof(line))) {
         return 0;
     }
     const long long quota = atoll(line);
     snprintf(path, sizeof(path), "%s/cpu.cfs_period_us", folder);
-    if (!read_line(path, line, sizeof(line))) {
+    if (!read_text(path, line, sizeof(line))) {
         return 0;
     }
     return cpus(quota, atoll(line));
@@ -116,15 +119,19 @@ int32_t gdn_cpu_quota(const char *proc, const char *cgroup)
 {
     char path[PATH_SIZE];
     snprintf(path, sizeof(path), "%s/self/cgroup", proc);
-    FILE *const file = fopen(path, "r");
-    if (!file) {
+    char text[4 * PATH_SIZE];
+    if (!read_text(path, text, sizeof(text))) {
         return 0;
     }
     /* Lines "0::/group" (version 2) and "4:cpu,cpuacct:/group" (version 1). */
     int32_t limit = 0;
-    char line[PATH_SIZE];
-    while (fgets(line, sizeof(line), file)) {
-        line[strcspn(line, "\n")] = '\0';
+    char *next = text;
+    while (*next != '\0') {
+        char *const line = next;
+        next += strcspn(next, "\n");
+        if (*next != '\0') {
+            *next++ = '\0';
+        }
         char *const controllers = strchr(line, ':');
         char *const group = controllers ? strchr(controllers + 1, ':') : NULL;
         if (!group || group[1] != '/') {
@@ -141,7 +148,6 @@ int32_t gdn_cpu_quota(const char *proc, const char *cgroup)
             }
         }
     }
-    fclose(file);
     return limit;
 }
 
