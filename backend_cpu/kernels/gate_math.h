@@ -82,7 +82,8 @@ static inline double gate_clamp(double log_decay)
 static inline double gate_log_decay_raw(double A_log, double x)
 {
     const double middle = x < -20.0 ? -20.0 : (x > 20.0 ? 20.0 : x);
-    const double inside = gate_log(1.0 + gate_exp(middle));
+    const double e = gate_exp(middle), sum = 1.0 + e;
+    const double inside = gate_log(sum) + (e - (sum - 1.0)) / sum; /* the second term: what 1 + e rounded away */
     const double softplus = x > 20.0 ? x : inside;
     const double log_of_it = gate_log(softplus);
     const double log_softplus = x < -20.0 ? x : log_of_it;
