@@ -25,7 +25,7 @@ static const cli_option options[] = {
 static const char help[] =
     "Times each problem with seeded random inputs and prints the median, the spread (half of p90 - p10), tokens/s, "
     "the\n"
-    "operations and bytes it must at least do and move a second, its share of the floor those and the measured "
+    "the operations and bytes it must at least do and move a second, its share of the floor those and the measured "
     "ceilings\n"
     "set, its workspace, and the errors of a fresh call against the float64 token recurrence (relative Frobenius and\n"
     "worst row of o and of the final states, of as many heads and tokens as --judge allows). On a GPU calls are timed "

@@ -33,7 +33,8 @@ typedef enum text_keys {
 typedef enum text_initial {
     TEXT_INITIAL_ALL, /* every sequence starts from a random state */
     TEXT_INITIAL_ZERO, /* no state is passed (dense), has_initial_state is 0 everywhere (pool) */
-    TEXT_INITIAL_MIXED /* has_initial_state alternates; the states of the others hold NaN */
+    TEXT_INITIAL_MIXED, /* has_initial_state alternates; the states of the others hold NaN */
+    TEXT_INITIAL_TINY /* as ALL, with states and v of 1e-39: to time subnormal numbers, which are flushed to 0 */
 } text_initial;
 
 typedef enum text_update { TEXT_UPDATE_INPLACE, TEXT_UPDATE_SEPARATE, TEXT_UPDATE_NONE } text_update;

@@ -222,9 +222,10 @@ static bool fill_states(workload *load, const problem_text *text)
     if (load->initial == NULL) {
         return false;
     }
-    fill_normal(load->initial, count, 0.2, (uint64_t)text->seed, STREAM_STATE);
+    const double size = text->initial == TEXT_INITIAL_TINY ? 1e-39 : 0.2;
+    fill_normal(load->initial, count, size, (uint64_t)text->seed, STREAM_STATE);
     workload_round(load->initial, count, load->problem.state.dtype);
-    if (text->initial == TEXT_INITIAL_ALL) {
+    if (text->initial == TEXT_INITIAL_ALL || text->initial == TEXT_INITIAL_TINY) {
         return true;
     }
     load->has_initial = malloc((size_t)load->num_seqs + 1);
@@ -308,7 +309,8 @@ bool random_inputs(workload *load, const problem_text *text)
     fill_lengths(load, text);
     fill_queries_and_keys(load, text);
     const int64_t values = load->total_tokens * problem.num_v_heads * problem.head_v_dim;
-    fill_normal(load->v, values, 1, (uint64_t)text->seed, STREAM_V);
+    const double size = text->initial == TEXT_INITIAL_TINY ? 1e-39 : 1;
+    fill_normal(load->v, values, size, (uint64_t)text->seed, STREAM_V);
     workload_round(load->v, values, problem.v.dtype);
     fill_gates(load, text);
     const bool good = fill_counts(load, text) && fill_states(load, text) &&

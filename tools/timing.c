@@ -35,6 +35,7 @@ timing_summary timing_summarise(timing *times)
     const int last = times->count - 1;
     const double *const sorted = times->seconds;
     summary.median = 0.5 * (sorted[last / 2] + sorted[(last + 1) / 2]);
+    summary.best = sorted[0];
     summary.low = sorted[last / 10];
     summary.high = sorted[last - last / 10];
     return summary;

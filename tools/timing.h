@@ -15,7 +15,8 @@ typedef struct timing {
 } timing;
 
 typedef struct timing_summary {
-    double median, low, high; /* seconds; low and high: the 10th and 90th percentile */
+    double median, best; /* seconds */
+    double low, high; /* the 10th and 90th percentile */
     int count;
 } timing_summary;
 
