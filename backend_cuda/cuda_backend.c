@@ -16,6 +16,7 @@ static const gdn_generic_ops ops = {
     .load_states = gdn_cuda_load_states,
     .store_states = gdn_cuda_store_states,
     .decay_state = gdn_cuda_decay_state,
+    .walk = gdn_cuda_walk,
     .find_checkpoints = gdn_cuda_find_checkpoints,
     .store_checkpoints = gdn_cuda_store_checkpoints,
     .unpack = gdn_cuda_unpack,

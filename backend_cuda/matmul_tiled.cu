@@ -5,12 +5,12 @@
  *
  *     stage s + 3 on its way | stage s + 2, s + 1 there or on their way | stage s: four warps multiply
  *
- * Float32 products are made of three TF32 products. x = big + small, big the nearest TF32 (11 bits), and
- *     x y = big big + big small + small big     (small small is under 2^-22 of the product)
- * with float32 sums. That is float32's accuracy at about twice the rate of the float32 units. An entry's bits depend
- * on nothing but its operands: every element's sum runs in the same order in a tile of either size.
+ * Float32 products are three products of TF32 terms (matmul_terms.cuh). An entry's bits depend on nothing but its
+ * operands: every element's sum runs in the same order in a tile of either size.
  */
 #include "matmul_tiled.h"
+
+#include "matmul_terms.cuh"
 #include "wave.cuh"
 
 namespace gdn
@@ -74,14 +74,6 @@ template <bool kAlongDepth, int kRows> struct Tile {
     }
 };
 
-/* x = big + small. Big is the nearest TF32 by adding half a unit of its last place; the tensor core drops what bits of
- * small a TF32 has not. A NaN stays one: where the addition overflows, small is NaN. */
-__device__ __forceinline__ void split(float x, uint32_t *big, uint32_t *small)
-{
-    *big = (__float_as_uint(x) + 0x1000u) & 0xffffe000u;
-    *small = __float_as_uint(x - __uint_as_float(*big));
-}
-
 template <bool kThreeTerms, bool kTransposeA, bool kTransposeB, bool kVector, int kTileRows>
 __global__ void __launch_bounds__(kMatmulThreads, 4) matmul_kernel(const Product p)
 {
@@ -138,58 +130,24 @@ __global__ void __launch_bounds__(kMatmulThreads, 4) matmul_kernel(const Product
             cp_async_commit();
 #pragma unroll
             for (int depth = 0; depth < kDepth; depth += 8) {
-                uint32_t a_big[kFragments][4];
-                uint32_t a_small[kFragments][4];
-                uint32_t b_big[4][2];
-                uint32_t b_small[4][2];
+                Terms<kThreeTerms, 4> a_terms[kFragments];
+                Terms<kThreeTerms, 2> b_terms[4];
 #pragma unroll
                 for (int i = 0; i < kFragments; i++) {
 #pragma unroll
                     for (int r = 0; r < 4; r++) {
-                        const float x = A[stage][TileA::at(warp_row + i * 16 + g + r % 2 * 8, depth + t + r / 2 * 4)];
-                        if (kThreeTerms) {
-                            split(x, &a_big[i][r], &a_small[i][r]);
-                        } else {
-                            a_big[i][r] = round_tf32(x);
-                        }
+                        a_terms[i].set(r,
+                                       A[stage][TileA::at(warp_row + i * 16 + g + r % 2 * 8, depth + t + r / 2 * 4)]);
                     }
                 }
 #pragma unroll
                 for (int j = 0; j < 4; j++) {
 #pragma unroll
                     for (int r = 0; r < 2; r++) {
-                        const float x = B[stage][TileB::at(warp_col + j * 8 + g, depth + t + r * 4)];
-                        if (kThreeTerms) {
-                            split(x, &b_big[j][r], &b_small[j][r]);
-                        } else {
-                            b_big[j][r] = round_tf32(x);
-                        }
+                        b_terms[j].set(r, B[stage][TileB::at(warp_col + j * 8 + g, depth + t + r * 4)]);
                     }
                 }
-                /* Term by term, so that products in flight are of different sums. */
-                if (kThreeTerms) {
-#pragma unroll
-                    for (int i = 0; i < kFragments; i++) {
-#pragma unroll
-                        for (int j = 0; j < 4; j++) {
-                            mma_1688_tf32(sum[i][j], a_small[i], b_big[j][0], b_big[j][1]);
-                        }
-                    }
-#pragma unroll
-                    for (int i = 0; i < kFragments; i++) {
-#pragma unroll
-                        for (int j = 0; j < 4; j++) {
-                            mma_1688_tf32(sum[i][j], a_big[i], b_small[j][0], b_small[j][1]);
-                        }
-                    }
-                }
-#pragma unroll
-                for (int i = 0; i < kFragments; i++) {
-#pragma unroll
-                    for (int j = 0; j < 4; j++) {
-                        mma_1688_tf32(sum[i][j], a_big[i], b_big[j][0], b_big[j][1]);
-                    }
-                }
+                multiply_terms<kThreeTerms, kFragments, 4>(sum, a_terms, b_terms);
             }
             stage = (stage + 1) % kStages;
         }

@@ -17,10 +17,11 @@ struct ScaleRows {
     float *dst;
 };
 
-/* A warp a row. The factor of an unused slot's rows is 0. */
-__global__ void __launch_bounds__(kThreads) scale_rows_kernel(const ScaleRows p)
+/* A warp a row, a lane one element in 32, or four in 128. An unused slot's rows become zeros. */
+template <bool kWide> __global__ void __launch_bounds__(kThreads) scale_rows_kernel(const ScaleRows p)
 {
-    const int lane = threadIdx.x % 32;
+    constexpr int kStep = kWide ? 128 : 32;
+    const int lane = threadIdx.x % 32 * (kWide ? 4 : 1);
     const int64_t stride = static_cast<int64_t>(gridDim.x) * (kThreads / 32);
     for (int64_t row = (blockIdx.x * static_cast<int64_t>(kThreads) + threadIdx.x) / 32; row < p.num_rows;
          row += stride) {
@@ -36,8 +37,12 @@ __global__ void __launch_bounds__(kThreads) scale_rows_kernel(const ScaleRows p)
         const bool used = p.chunks[slot].seq >= 0;
         const float *const src = p.src + ((slot * p.src_heads + src_head) * p.chunk_size + i) * p.width;
         float *const dst = p.dst + row * p.width;
-        for (int d = lane; d < p.width; d += 32) {
-            dst[d] = used ? factor * src[d] : 0.0f;
+        for (int d = lane; d < p.width; d += kStep) {
+            if constexpr (kWide) {
+                store4(dst + d, used ? scaled(factor, load4(src + d)) : make_float4(0.0f, 0.0f, 0.0f, 0.0f));
+            } else {
+                dst[d] = used ? factor * src[d] : 0.0f;
+            }
         }
     }
 }
@@ -66,6 +71,11 @@ gdn_status gdn_cuda_scale_rows(const gdn_device *device, const gdn_prefill_run *
                          src,
                          dst};
     constexpr int64_t kRowsPerBlock = kThreads / 32;
-    scale_rows_kernel<<<grid_size((p.num_rows + kRowsPerBlock - 1) / kRowsPerBlock), kThreads, 0, stream_of(run)>>>(p);
+    const unsigned grid = grid_size((p.num_rows + kRowsPerBlock - 1) / kRowsPerBlock);
+    if (is_wide(width)) {
+        scale_rows_kernel<true><<<grid, kThreads, 0, stream_of(run)>>>(p);
+    } else {
+        scale_rows_kernel<false><<<grid, kThreads, 0, stream_of(run)>>>(p);
+    }
     return gdn_cuda_launched("scale_rows");
 }

@@ -55,22 +55,6 @@ __global__ void __launch_bounds__(kThreads) load_states_kernel(const StateMove m
     }
 }
 
-/* The last slot of a lane in the wave: its steps are 0.., so bisection finds the first that is not there. */
-__device__ int32_t last_slot(const StateMove &m, int64_t lane)
-{
-    int32_t low = 0; /* there */
-    int32_t high = m.num_steps; /* not there */
-    while (high - low > 1) {
-        const int32_t middle = (low + high) / 2;
-        if (m.lane_slot[static_cast<int64_t>(middle) * m.num_lanes + lane] >= 0) {
-            low = middle;
-        } else {
-            high = middle;
-        }
-    }
-    return m.lane_slot[static_cast<int64_t>(low) * m.num_lanes + lane];
-}
-
 /* The state of a sequence of no tokens: bits as they are where the element types agree. */
 __device__ void pass_on(const StateMove &m, const TilePlace &at, int32_t seq, int64_t to)
 {
@@ -98,10 +82,12 @@ __global__ void __launch_bounds__(kThreads, 4) store_states_kernel(const StateMo
     __shared__ TileBuffer buffer;
     for (int64_t block = blockIdx.x; block < m.grid.count; block += gridDim.x) {
         const TilePlace at(m.grid, block);
-        if (m.lane_slot[at.lane] < 0) {
+        const int32_t first = m.lane_slot[at.lane];
+        if (first < 0) {
             continue;
         }
-        const gdn_chunk chunk = m.chunks[last_slot(m, at.lane)];
+        const int32_t steps = lane_steps(m.lane_slot, m.num_steps, m.num_lanes, at.lane);
+        const gdn_chunk chunk = m.chunks[first + steps - 1];
         const float *const S = m.S + at.dense(m.grid);
         if (!chunk.last) {
             float *const carry = m.carry + at.head * static_cast<int64_t>(m.grid.K) * m.grid.V;

@@ -14,10 +14,11 @@ struct Unpack {
     Rows dst;
 };
 
-/* A warp a row; rows past a chunk's length are another sequence's or nobody's. */
-__global__ void __launch_bounds__(kThreads) unpack_kernel(const Unpack p)
+/* A warp a row, a lane one element in 32, or four in 128 where O and o are float32; rows past a chunk's length are another sequence's or nobody's. */
+template <bool kWide> __global__ void __launch_bounds__(kThreads) unpack_kernel(const Unpack p)
 {
-    const int lane = threadIdx.x % 32;
+    constexpr int kStep = kWide ? 128 : 32;
+    const int lane = threadIdx.x % 32 * (kWide ? 4 : 1);
     const int64_t stride = static_cast<int64_t>(gridDim.x) * (kThreads / 32);
     for (int64_t row = (blockIdx.x * static_cast<int64_t>(kThreads) + threadIdx.x) / 32; row < p.num_rows;
          row += stride) {
@@ -29,8 +30,13 @@ __global__ void __launch_bounds__(kThreads) unpack_kernel(const Unpack p)
             continue;
         }
         const int64_t at = p.dst.index(chunk, p.chunk_size, i, static_cast<int>(slot_head - slot * p.num_v_heads));
-        for (int d = lane; d < p.dim; d += 32) {
-            store_element(p.dst.data, p.dst.dtype, at + d, p.O[row * p.dim + d]);
+        const float *const src = p.O + row * p.dim;
+        for (int d = lane; d < p.dim; d += kStep) {
+            if constexpr (kWide) {
+                store4(static_cast<float *>(p.dst.data) + at + d, load4(src + d));
+            } else {
+                store_element(p.dst.data, p.dst.dtype, at + d, src[d]);
+            }
         }
     }
 }
@@ -53,6 +59,11 @@ gdn_status gdn_cuda_unpack(const gdn_device *device, const gdn_prefill_run *run,
                       O,
                       rows_of(run, problem->o, run->args->o)};
     constexpr int64_t kRowsPerBlock = kThreads / 32;
-    unpack_kernel<<<grid_size((p.num_rows + kRowsPerBlock - 1) / kRowsPerBlock), kThreads, 0, stream_of(run)>>>(p);
+    const unsigned grid = grid_size((p.num_rows + kRowsPerBlock - 1) / kRowsPerBlock);
+    if (p.dst.dtype == GDN_DTYPE_F32 && is_wide(p.dst, p.dim)) {
+        unpack_kernel<true><<<grid, kThreads, 0, stream_of(run)>>>(p);
+    } else {
+        unpack_kernel<false><<<grid, kThreads, 0, stream_of(run)>>>(p);
+    }
     return gdn_cuda_launched("unpack");
 }

@@ -55,6 +55,11 @@ inline HeadMap head_map(const gdn_prefill_run *run)
     return {run->problem->num_k_heads, run->problem->num_v_heads, run->problem->head_map == GDN_HEAD_MAP_TILED};
 }
 
+inline uintptr_t float_bytes(int32_t dtype)
+{
+    return dtype == GDN_DTYPE_F32 ? 4 : 2;
+}
+
 /* q, k, v, o, gate or beta, as the caller laid it out. */
 struct Rows {
     void *data;
@@ -73,6 +78,20 @@ struct Rows {
         return start + i * token_stride + head * head_stride;
     }
 };
+
+/* Whether all rows of dense float32 scratch are at 16 bytes, in whole groups of four. */
+inline bool is_wide(int32_t width)
+{
+    return width % 4 == 0;
+}
+
+/* Whether every row of the caller's starts at a multiple of four elements, in whole groups of four. */
+inline bool is_wide(const Rows &rows, int32_t width)
+{
+    const int64_t strides = rows.row_stride | rows.token_stride | rows.head_stride | width;
+    const uintptr_t bytes = 4 * float_bytes(rows.dtype);
+    return strides % 4 == 0 && reinterpret_cast<uintptr_t>(rows.data) % bytes == 0;
+}
 
 inline Rows rows_of(const gdn_prefill_run *run, const gdn_layout &layout, const void *data)
 {
@@ -122,10 +141,51 @@ struct DecaySums {
     }
 };
 
+/* Chunks that a lane has in a wave: its steps are 0.., so bisection finds the first that is not there. */
+static __device__ __forceinline__ int32_t lane_steps(const int32_t *lane_slot, int32_t num_steps, int32_t num_lanes,
+                                                     int64_t lane)
+{
+    int32_t low = 0; /* there */
+    int32_t high = num_steps; /* not there */
+    while (high - low > 1) {
+        const int32_t middle = (low + high) / 2;
+        if (lane_slot[static_cast<int64_t>(middle) * num_lanes + lane] >= 0) {
+            low = middle;
+        } else {
+            high = middle;
+        }
+    }
+    return low + 1;
+}
+
 /* Entries that a sequence has at a checkpoint interval; a length that cannot be counts as a possible one. */
 static __device__ __forceinline__ int64_t checkpoints_of(int64_t length, int64_t total_tokens, int32_t interval)
 {
     return length <= 0 ? 0 : (length < total_tokens ? length : total_tokens) / interval;
+}
+
+/* Four neighbouring elements of a row; the address is a multiple of four elements. */
+static __device__ __forceinline__ float4 load4(const float *src)
+{
+    return *reinterpret_cast<const float4 *>(src);
+}
+
+template <typename T> static __device__ __forceinline__ float4 load4(const T *src)
+{
+    const uint2 packed = *reinterpret_cast<const uint2 *>(src);
+    const float2 low = unpack2<T>(packed.x);
+    const float2 high = unpack2<T>(packed.y);
+    return make_float4(low.x, low.y, high.x, high.y);
+}
+
+static __device__ __forceinline__ void store4(float *dst, const float4 &x)
+{
+    *reinterpret_cast<float4 *>(dst) = x;
+}
+
+static __device__ __forceinline__ float4 scaled(float factor, const float4 &x)
+{
+    return make_float4(factor * x.x, factor * x.y, factor * x.z, factor * x.w);
 }
 
 static __device__ __forceinline__ float warp_sum(float x)

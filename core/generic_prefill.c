@@ -267,6 +267,21 @@ static gdn_status advance(const pass *p, int32_t step)
     return add_chunk(p, slots, GDN_GENERIC_STATE);
 }
 
+/* The lanes' chunks, step by step; checkpoints are written between the steps. */
+static gdn_status advance_all(const pass *p)
+{
+    bool taken = false;
+    if (p->ops->walk != NULL && p->run->problem->checkpoint_form == GDN_CHECKPOINT_NONE) {
+        GDN_TRY(p->ops->walk(p->device, p->run, &p->wave, piece(p, GDN_GENERIC_G), piece(p, GDN_GENERIC_Q),
+                             piece(p, GDN_GENERIC_K), piece(p, GDN_GENERIC_W), piece(p, GDN_GENERIC_U),
+                             piece(p, GDN_GENERIC_ROWS), piece(p, GDN_GENERIC_STATE), &taken));
+    }
+    for (int32_t step = 0; !taken && step < p->wave.num_steps; step++) {
+        GDN_TRY(advance(p, step));
+    }
+    return GDN_OK;
+}
+
 /* O = scale exp(G) (q S) + P V', rounded and stored. */
 static gdn_status output(const pass *p)
 {
@@ -317,9 +332,7 @@ static gdn_status run_prefill(const gdn_device *device, const gdn_prefill_run *r
         GDN_TRY(p.ops->begin_wave(device, run, &p.wave));
         GDN_TRY(intra(&p));
         GDN_TRY(p.ops->load_states(device, run, &p.wave, state, carry));
-        for (int32_t step = 0; step < p.wave.num_steps; step++) {
-            GDN_TRY(advance(&p, step));
-        }
+        GDN_TRY(advance_all(&p));
         GDN_TRY(p.ops->store_states(device, run, &p.wave, state, carry));
         GDN_TRY(output(&p));
     }
