@@ -23,15 +23,13 @@ static const cli_option options[] = {
 };
 
 static const char help[] =
-    "Times each problem with seeded random inputs and prints the median, the spread (half of p90 - p10), tokens/s, "
-    "the\n"
-    "the operations and bytes it must at least do and move a second, its share of the floor those and the measured "
-    "ceilings\n"
-    "set, its workspace, and the errors of a fresh call against the float64 token recurrence (relative Frobenius and\n"
-    "worst row of o and of the final states, of as many heads and tokens as --judge allows). On a GPU calls are timed "
-    "as\n"
-    "a captured graph. Decode, and everything on a GPU, steps through copies of its data that pass the last cache.\n\n"
-    "A problem is one argument of key=value pairs:\n";
+    "Times each problem with seeded random inputs and prints the median, the best, the spread (half of\n"
+    "p90 - p10), the first call, tokens/s, the operations and bytes it must at least do and move a\n"
+    "second, its share of the floor those and the measured ceilings set, its workspace, and the errors of\n"
+    "a fresh call against the float64 token recurrence (relative Frobenius and worst row of o and of the\n"
+    "final states, of as many heads and tokens as --judge allows). On a GPU calls are timed as a captured\n"
+    "graph. Decode, and everything on a GPU, steps through copies of its data that pass the last cache.\n"
+    "\nA problem is one argument of key=value pairs:\n";
 
 typedef struct settings {
     bool json, ceilings;

@@ -142,7 +142,7 @@ void problem_text_keys(char *help, size_t size)
             snprintf(allowed, sizeof(allowed), "N or N/M");
             snprintf(fallback, sizeof(fallback), " (%lld)", (long long)key->fallback);
         }
-        used +=
-            (size_t)snprintf(help + used, size - used, "  %-15s %-31s %s%s\n", key->name, allowed, key->help, fallback);
+        used += (size_t)snprintf(help + used, size - used, "%s  %-15s %-31s %s%s", i > 0 ? "\n" : "", key->name,
+                                 allowed, key->help, fallback);
     }
 }
