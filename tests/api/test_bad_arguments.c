@@ -33,7 +33,8 @@ static void build_pool_case(test_case *c)
 
 static void build_dense_case(test_case *c)
 {
-    const case_spec spec = {.label = "spoiled dense prefill", .seed = 92, .num_k_heads = 2, .num_v_heads = 4, .length = TOKENS};
+    const case_spec spec = {
+        .label = "spoiled dense prefill", .seed = 92, .num_k_heads = 2, .num_v_heads = 4, .length = TOKENS};
     case_build(c, &spec);
 }
 
@@ -71,10 +72,10 @@ static int judge_refusal(staged_case *stage, const expectation *want)
     char message[512];
     snprintf(message, sizeof(message), "%s", gdn_last_error());
     int complaints = 0;
-    if (status != want->status || strstr(message, want->name) == NULL ||
-        strstr(message, want->value) == NULL || strchr(message, '\n') != NULL) {
-        fprintf(stderr, "%s: bad %s (%s): %s: \"%s\"\n", stage->c->spec.label, want->name,
-                want->value, gdn_status_string(status), status != GDN_OK ? message : "");
+    if (status != want->status || strstr(message, want->name) == NULL || strstr(message, want->value) == NULL ||
+        strchr(message, '\n') != NULL) {
+        fprintf(stderr, "%s: bad %s (%s): %s: \"%s\"\n", stage->c->spec.label, want->name, want->value,
+                gdn_status_string(status), status != GDN_OK ? message : "");
         complaints++;
     }
     complaints += stage_collect(stage);
@@ -85,34 +86,34 @@ static int judge_refusal(staged_case *stage, const expectation *want)
 }
 
 /* Spoils the staged arguments by `statement` (on `stage`), judges, and starts afresh. */
-#define SPOIL_ARGUMENT(build, statement, status, name, value)    \
-    do {                                                         \
-        test_case c;                                             \
-        build(&c);                                               \
-        staged_case stage;                                       \
-        REQUIRE_OK(stage_open(&stage, test_context(), &c));      \
-        gdn_prefill_args *const p = &stage.prefill;              \
-        gdn_decode_args *const d = &stage.decode;                \
-        (void)p, (void)d;                                        \
-        statement;                                               \
-        const expectation want = {status, name, value, false};   \
-        complaints += judge_refusal(&stage, &want);              \
-        stage_close(&stage);                                     \
-        case_free(&c);                                           \
+#define SPOIL_ARGUMENT(build, statement, status, name, value)  \
+    do {                                                       \
+        test_case c;                                           \
+        build(&c);                                             \
+        staged_case stage;                                     \
+        REQUIRE_OK(stage_open(&stage, test_context(), &c));    \
+        gdn_prefill_args *const p = &stage.prefill;            \
+        gdn_decode_args *const d = &stage.decode;              \
+        (void)p, (void)d;                                      \
+        statement;                                             \
+        const expectation want = {status, name, value, false}; \
+        complaints += judge_refusal(&stage, &want);            \
+        stage_close(&stage);                                   \
+        case_free(&c);                                         \
     } while (0)
 
 /* Spoils the contents of buffers by `statement` (on the case `c`) before they are copied. */
-#define SPOIL_CONTENTS(build, statement, status, name, value)    \
-    do {                                                         \
-        test_case c;                                             \
-        build(&c);                                               \
-        statement;                                               \
-        staged_case stage;                                       \
-        REQUIRE_OK(stage_open(&stage, test_context(), &c));      \
-        const expectation want = {status, name, value, true};    \
-        complaints += judge_refusal(&stage, &want);              \
-        stage_close(&stage);                                     \
-        case_free(&c);                                           \
+#define SPOIL_CONTENTS(build, statement, status, name, value) \
+    do {                                                      \
+        test_case c;                                          \
+        build(&c);                                            \
+        statement;                                            \
+        staged_case stage;                                    \
+        REQUIRE_OK(stage_open(&stage, test_context(), &c));   \
+        const expectation want = {status, name, value, true}; \
+        complaints += judge_refusal(&stage, &want);           \
+        stage_close(&stage);                                  \
+        case_free(&c);                                        \
     } while (0)
 
 #define PUT_INDEX(operand, i, x) format_store_index(GDN_DTYPE_I64, case_before(&c, operand), i, x)
@@ -209,7 +210,8 @@ static void outputs_over_other_arguments(void **unused)
     SPOIL_ARGUMENT(build_dense_case, p->o = (void *)(uintptr_t)p->gate, bad, "overlaps", "");
     SPOIL_ARGUMENT(build_dense_case, p->o = p->state, bad, "overlaps", "");
     SPOIL_ARGUMENT(build_dense_case, p->final_state = p->o, bad, "overlaps", "");
-    SPOIL_ARGUMENT(build_dense_case, p->final_state = (void *)((uintptr_t)p->state + 128), bad, "final_state", "overlaps state");
+    SPOIL_ARGUMENT(build_dense_case, p->final_state = (void *)((uintptr_t)p->state + 128), bad, "final_state",
+                   "overlaps state");
     SPOIL_ARGUMENT(build_pool_case, p->workspace = p->state, bad, "workspace", "overlaps");
     SPOIL_ARGUMENT(build_pool_case, p->checkpoints = p->state, bad, "overlaps", "");
     SPOIL_ARGUMENT(build_pool_case, p->o = (void *)((uintptr_t)p->cu_seqlens & ~(uintptr_t)15), bad, "overlaps", "");
@@ -325,8 +327,10 @@ static void num_tokens_out_of_range(void **unused)
     (void)unused;
     int complaints = 0;
     const gdn_status bad = GDN_ERROR_INVALID_ARGUMENT;
-    SPOIL_CONTENTS(build_decode_case, format_store_index(GDN_DTYPE_I32, case_before(&c, CASE_NUM_TOKENS), 1, 3), bad, "num_tokens", "3");
-    SPOIL_CONTENTS(build_decode_case, format_store_index(GDN_DTYPE_I32, case_before(&c, CASE_NUM_TOKENS), 2, -1), bad, "num_tokens", "-1");
+    SPOIL_CONTENTS(build_decode_case, format_store_index(GDN_DTYPE_I32, case_before(&c, CASE_NUM_TOKENS), 1, 3), bad,
+                   "num_tokens", "3");
+    SPOIL_CONTENTS(build_decode_case, format_store_index(GDN_DTYPE_I32, case_before(&c, CASE_NUM_TOKENS), 2, -1), bad,
+                   "num_tokens", "-1");
     NO_COMPLAINTS(complaints);
 }
 

@@ -11,10 +11,10 @@ typedef struct bad_field {
     const char *value; /* and its value */
 } bad_field;
 
-#define FIELD(id, statement)                \
-    static void set_##id(gdn_problem *p)    \
-    {                                       \
-        statement;                          \
+#define FIELD(id, statement)             \
+    static void set_##id(gdn_problem *p) \
+    {                                    \
+        statement;                       \
     }
 
 FIELD(operation, p->operation = (gdn_operation)7)
@@ -76,10 +76,13 @@ FIELD(state_form, p->state_form = (gdn_state_form)2)
 FIELD(slots_dtype, (p->state_form = GDN_STATE_POOL, p->slots_dtype = GDN_DTYPE_F32))
 FIELD(cu_dtype, p->cu_seqlens_dtype = GDN_DTYPE_U8)
 FIELD(checkpoint_form, p->checkpoint_form = (gdn_checkpoint_form)3)
-FIELD(checkpoint_interval, (p->checkpoint_form = GDN_CHECKPOINT_EVERY, p->max_checkpoints = 1, p->checkpoint_interval = 0))
-FIELD(checkpoint_dtype, (p->checkpoint_form = GDN_CHECKPOINT_AT, p->max_checkpoints = 1, p->checkpoint_index_dtype = GDN_DTYPE_U8))
+FIELD(checkpoint_interval,
+      (p->checkpoint_form = GDN_CHECKPOINT_EVERY, p->max_checkpoints = 1, p->checkpoint_interval = 0))
+FIELD(checkpoint_dtype,
+      (p->checkpoint_form = GDN_CHECKPOINT_AT, p->max_checkpoints = 1, p->checkpoint_index_dtype = GDN_DTYPE_U8))
 FIELD(max_checkpoints, (p->checkpoint_form = GDN_CHECKPOINT_EVERY, p->checkpoint_interval = 1, p->max_checkpoints = 0))
-FIELD(checkpoint_layout, (p->checkpoint_form = GDN_CHECKPOINT_EVERY, p->checkpoint_interval = 1, p->max_checkpoints = 4, p->checkpoints.slot_stride = 5))
+FIELD(checkpoint_layout, (p->checkpoint_form = GDN_CHECKPOINT_EVERY, p->checkpoint_interval = 1, p->max_checkpoints = 4,
+                          p->checkpoints.slot_stride = 5))
 FIELD(max_seqs, p->max_seqs = 0)
 FIELD(max_seqs_large, p->max_seqs = INT64_MAX)
 FIELD(max_tokens, p->max_tokens = 0)
@@ -89,7 +92,8 @@ FIELD(max_seqlen, p->max_seqlen = -1)
 FIELD(max_seqlen_large, p->max_seqlen = 71)
 FIELD(tokens_per_row_none, (p->operation = GDN_OPERATION_DECODE, p->tokens_per_row = 0))
 FIELD(tokens_per_row_many, (p->operation = GDN_OPERATION_DECODE, p->tokens_per_row = 17))
-FIELD(decode_with_checkpoints, (p->operation = GDN_OPERATION_DECODE, p->checkpoint_form = GDN_CHECKPOINT_EVERY, p->checkpoint_interval = 1, p->max_checkpoints = 1))
+FIELD(decode_with_checkpoints, (p->operation = GDN_OPERATION_DECODE, p->checkpoint_form = GDN_CHECKPOINT_EVERY,
+                                p->checkpoint_interval = 1, p->max_checkpoints = 1))
 
 static const bad_field bad_fields[] = {
     {set_operation, "operation", "7"},
@@ -276,8 +280,8 @@ static void bad_context_options_are_refused_by_name_and_value(void **unused)
     (void)unused;
     static const struct {
         const char *name, *value;
-    } expected[] = {{"backend", "abacus"},         {"device", "-1"},     {"device", "1000"},  {"num_threads", "-1"},
-                    {"num_threads", "2000000000"}, {"blas", "2"},        {"cpu_isa", "sse9"}, {"allocator", "free"}};
+    } expected[] = {{"backend", "abacus"},         {"device", "-1"}, {"device", "1000"},  {"num_threads", "-1"},
+                    {"num_threads", "2000000000"}, {"blas", "2"},    {"cpu_isa", "sse9"}, {"allocator", "free"}};
     for (size_t i = 0; i < COUNT_OF(expected); i++) {
         gdn_context_options options;
         REQUIRE_OK(gdn_context_options_init(&options));

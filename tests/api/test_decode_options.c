@@ -157,8 +157,8 @@ static void pools_by_slots(void **unused)
         for (int policy = 0; policy < 3; policy++) {
             for (size_t state = 0; state < COUNT_OF(dtypes); state++) {
                 char label[96];
-                snprintf(label, sizeof(label), "decode pool: slots %s, policy %d, %s states", wide ? "i64" : "i32", policy,
-                         gdn_dtype_name(dtypes[state]));
+                snprintf(label, sizeof(label), "decode pool: slots %s, policy %d, %s states", wide ? "i64" : "i32",
+                         policy, gdn_dtype_name(dtypes[state]));
                 const case_spec spec = {.label = label,
                                         .seed = 56,
                                         .operation = GDN_OPERATION_DECODE,

@@ -36,7 +36,8 @@ static void *memory_of(const staged_case *stage, case_operand operand)
     return view.buffer < 0 ? NULL : stage->base[view.buffer] + view.offset;
 }
 
-static gdn_tensor rows(const staged_case *stage, case_operand operand, const gdn_layout *layout, int64_t heads, int64_t dim)
+static gdn_tensor rows(const staged_case *stage, case_operand operand, const gdn_layout *layout, int64_t heads,
+                       int64_t dim)
 {
     return (gdn_tensor){.data = memory_of(stage, operand),
                         .dtype = layout->dtype,
@@ -81,8 +82,9 @@ static gdn_status workspace_of(const extend_tensors *t, int32_t chunk_size, size
 
 static gdn_status extend(const extend_tensors *t, int32_t chunk_size, void *workspace, size_t bytes)
 {
-    return gdn_extend_chunkwise(test_context(), &t->q, &t->k, &t->v, &t->a, &t->b, &t->A_log, &t->dt_bias, &t->state_pool,
-                                &t->cache_indices, &t->cu_seqlens, chunk_size, &t->o, workspace, bytes, NULL);
+    return gdn_extend_chunkwise(test_context(), &t->q, &t->k, &t->v, &t->a, &t->b, &t->A_log, &t->dt_bias,
+                                &t->state_pool, &t->cache_indices, &t->cu_seqlens, chunk_size, &t->o, workspace, bytes,
+                                NULL);
 }
 
 /* Opens the case and puts its inputs into backend memory. */
@@ -259,16 +261,16 @@ static void wrong_tensors_are_refused_by_name(void **unused)
     void *const workspace = open_workspace(&allocation, bytes);
     int complaints = 0;
 
-#define REFUSED(statement, name, value)                                                                              \
-    do {                                                                                                             \
-        extend_tensors t = good;                                                                                     \
-        statement;                                                                                                   \
-        const gdn_status status = extend(&t, 64, workspace, bytes);                                                  \
-        if (status != GDN_ERROR_INVALID_ARGUMENT || strstr(gdn_last_error(), name) == NULL ||                        \
-            strstr(gdn_last_error(), value) == NULL) {                                                               \
-            fprintf(stderr, "%s: %s: \"%s\"\n", #statement, gdn_status_string(status), gdn_last_error());            \
-            complaints++;                                                                                            \
-        }                                                                                                            \
+#define REFUSED(statement, name, value)                                                                   \
+    do {                                                                                                  \
+        extend_tensors t = good;                                                                          \
+        statement;                                                                                        \
+        const gdn_status status = extend(&t, 64, workspace, bytes);                                       \
+        if (status != GDN_ERROR_INVALID_ARGUMENT || strstr(gdn_last_error(), name) == NULL ||             \
+            strstr(gdn_last_error(), value) == NULL) {                                                    \
+            fprintf(stderr, "%s: %s: \"%s\"\n", #statement, gdn_status_string(status), gdn_last_error()); \
+            complaints++;                                                                                 \
+        }                                                                                                 \
     } while (0)
     REFUSED(t.q.rank = 2, "q", "2");
     REFUSED(t.q.dtype = GDN_DTYPE_I32, "q", "i32");
@@ -305,8 +307,8 @@ static void wrong_tensors_are_refused_by_name(void **unused)
         assert_int_equal(extend(&good, 64, workspace, bytes - 1), GDN_ERROR_WORKSPACE_TOO_SMALL);
     }
     assert_int_equal(gdn_extend_chunkwise(NULL, &good.q, &good.k, &good.v, &good.a, &good.b, &good.A_log, &good.dt_bias,
-                                          &good.state_pool, &good.cache_indices, &good.cu_seqlens, 64, &good.o, workspace,
-                                          bytes, NULL),
+                                          &good.state_pool, &good.cache_indices, &good.cu_seqlens, 64, &good.o,
+                                          workspace, bytes, NULL),
                      GDN_ERROR_INVALID_ARGUMENT);
     assert_int_equal(gdn_extend_chunkwise(test_context(), NULL, &good.k, &good.v, &good.a, &good.b, &good.A_log,
                                           &good.dt_bias, &good.state_pool, &good.cache_indices, &good.cu_seqlens, 64,

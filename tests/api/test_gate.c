@@ -52,17 +52,12 @@ static void log_decay_where_factors_overflow_and_underflow(void **unused)
         float A_log, x;
         double alpha;
     } table[] = {
-        {100, -200, 1},
-        {90, -90, 0.36787944117144233},
-        {8, -10, 0.873426},
-        {5, 20, 0},
-        {0, -100, 1},
-        {-INFINITY, 3, 1},
+        {100, -200, 1},      {90, -90, 0.36787944117144233},
+        {8, -10, 0.873426},  {5, 20, 0},
+        {0, -100, 1},        {-INFINITY, 3, 1},
         {14, -17, 0.951431}, /* g = -exp(14) log1p(exp(-17)) = -0.04979 */
-        {0, 0, 0.5},
-        {0, 88, 0},
-        {-3, 1e30f, 0},
-        {120, -300, 1},
+        {0, 0, 0.5},         {0, 88, 0},
+        {-3, 1e30f, 0},      {120, -300, 1},
         {-80, 80, 1},
     };
     float a[COUNT_OF(table)], A_log[COUNT_OF(table)], log_decay[COUNT_OF(table)];
@@ -84,8 +79,8 @@ static void log_decay_is_never_nan_and_never_above_zero(void **unused)
 {
     (void)unused;
     static const float A_logs[] = {-INFINITY, -1e30f, -104, -20, -1, 0, 1, 5, 20, 60, 88, 89, 100, 120};
-    static const float xs[] = {-300, -150, -104, -88, -87, -60, -20.5f, -20, -19.5f, -5, -1e-30f, 0,
-                               1e-30f, 1,   5,    19.9f, 20, 20.1f, 88, 89, 1e10f, 1e30f, 3e38f};
+    static const float xs[] = {-300,   -150, -104, -88,   -87, -60,   -20.5f, -20, -19.5f, -5,    -1e-30f, 0,
+                               1e-30f, 1,    5,    19.9f, 20,  20.1f, 88,     89,  1e10f,  1e30f, 3e38f};
     enum { PAIRS = COUNT_OF(A_logs) * COUNT_OF(xs) };
     float a[PAIRS], A_log[PAIRS], log_decay[PAIRS];
     for (size_t i = 0; i < PAIRS; i++) {
@@ -144,7 +139,8 @@ static void dtypes_strides_and_both_outputs(void **unused)
             const gdn_tensor dt_tensor = gdn_tensor_dense(dt, GDN_DTYPE_F32, 1, &heads);
             const gdn_tensor g_tensor = {out1, GDN_DTYPE_F32, 2, {TOKENS, HEADS}, {ROW, 2}};
             const gdn_tensor beta_tensor = {out2, GDN_DTYPE_F32, 2, {TOKENS, HEADS}, {ROW, 1}};
-            REQUIRE_OK(gdn_gate(test_context(), &a, &b, &A_tensor, &dt_tensor, scales[s], &g_tensor, &beta_tensor, NULL));
+            REQUIRE_OK(
+                gdn_gate(test_context(), &a, &b, &A_tensor, &dt_tensor, scales[s], &g_tensor, &beta_tensor, NULL));
             from_backend(log_decay, out1, sizeof(log_decay));
             from_backend(beta, out2, sizeof(beta));
             release(in);
@@ -183,10 +179,10 @@ static void refused_calls_name_the_argument(void **unused)
     const gdn_tensor g = gdn_tensor_dense(out, GDN_DTYPE_F32, 2, size);
     gdn_tensor bad;
 
-#define REFUSED(call, name)                                  \
-    do {                                                     \
-        assert_int_equal(call, GDN_ERROR_INVALID_ARGUMENT);  \
-        assert_non_null(strstr(gdn_last_error(), name));     \
+#define REFUSED(call, name)                                 \
+    do {                                                    \
+        assert_int_equal(call, GDN_ERROR_INVALID_ARGUMENT); \
+        assert_non_null(strstr(gdn_last_error(), name));    \
     } while (0)
     REFUSED(gdn_gate(NULL, &a, NULL, &A_log, NULL, 1, &g, NULL, NULL), "context");
     REFUSED(gdn_gate(test_context(), NULL, NULL, &A_log, NULL, 1, &g, NULL, NULL), "a");

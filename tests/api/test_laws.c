@@ -47,7 +47,8 @@ static void outputs_are_linear_in_v_and_the_initial_state(void **unused)
     for (int32_t head = 0; head < 4; head++) {
         for (int32_t v = 0; v < 48; v++) {
             for (int32_t k = 0; k < 32; k++) {
-                const float a = ((const float *)case_before(&x, CASE_STATE))[case_state_index(&x, CASE_STATE, 0, head, v, k)];
+                const float a =
+                    ((const float *)case_before(&x, CASE_STATE))[case_state_index(&x, CASE_STATE, 0, head, v, k)];
                 const double b = (float)random_normal(&random);
                 case_put_state(&y, CASE_STATE, 0, head, v, k, b);
                 case_put_state(&sum, CASE_STATE, 0, head, v, k, a + b);
@@ -271,7 +272,8 @@ static void beta_zero_leaves_only_decay(void **unused)
     for (int32_t head = 0; head < 4; head++) {
         for (int32_t v = 0; v < 48; v++) {
             for (int32_t k = 0; k < 32; k++) {
-                const float before = ((const float *)case_before(&c, CASE_STATE))[case_state_index(&c, CASE_STATE, 0, head, v, k)];
+                const float before =
+                    ((const float *)case_before(&c, CASE_STATE))[case_state_index(&c, CASE_STATE, 0, head, v, k)];
                 const double after = case_state_after(&c, CASE_FINAL_STATE, 0, head, v, k);
                 assert_true(fabs(after - decay * (double)before) <= 1e-6 * fabs((double)before));
             }

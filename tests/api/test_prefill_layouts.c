@@ -69,7 +69,8 @@ static void strided_operands_equal_dense_ones(void **unused)
 static void broadcast_heads_are_strides_of_zero(void **unused)
 {
     (void)unused;
-    const case_spec spec = {.label = "one gate for all heads", .seed = 32, .num_k_heads = 4, .num_v_heads = 4, .length = 70};
+    const case_spec spec = {
+        .label = "one gate for all heads", .seed = 32, .num_k_heads = 4, .num_v_heads = 4, .length = 70};
     test_case c;
     case_build(&c, &spec);
     c.problem.gate.head_stride = 0;
@@ -109,7 +110,8 @@ static void dense_states_in_every_layout(void **unused)
         for (state_style out = STATES_VK; out <= STATES_SHIFTED; out++) {
             for (int in_place = 0; in_place < 2; in_place++) {
                 char label[96];
-                snprintf(label, sizeof(label), "states style %d to %d%s", (int)in, (int)out, in_place ? ", in place" : "");
+                snprintf(label, sizeof(label), "states style %d to %d%s", (int)in, (int)out,
+                         in_place ? ", in place" : "");
                 const case_spec spec = {.label = label,
                                         .seed = 34,
                                         .num_k_heads = 2,
@@ -206,7 +208,12 @@ static void sequences_share_a_slot_they_only_read(void **unused)
 static void maxima_above_the_run_change_nothing(void **unused)
 {
     (void)unused;
-    case_spec spec = {.label = "exact maxima", .seed = 38, .num_k_heads = 2, .num_v_heads = 4, .lengths = LENGTHS(65, 0, 200), .num_seqs = 3};
+    case_spec spec = {.label = "exact maxima",
+                      .seed = 38,
+                      .num_k_heads = 2,
+                      .num_v_heads = 4,
+                      .lengths = LENGTHS(65, 0, 200),
+                      .num_seqs = 3};
     test_case exact, roomy;
     case_build(&exact, &spec);
     spec.label = "roomy maxima";

@@ -161,7 +161,8 @@ static void scales_are_taken_as_given(void **unused)
 static void head_counts_ratios_and_maps(void **unused)
 {
     (void)unused;
-    static const int32_t heads[][2] = {{1, 1}, {3, 3}, {1, 2}, {2, 4}, {2, 6}, {3, 12}, {2, 16}, {1, 8}, {5, 5}, {7, 7}};
+    static const int32_t heads[][2] = {{1, 1},  {3, 3},  {1, 2}, {2, 4}, {2, 6},
+                                       {3, 12}, {2, 16}, {1, 8}, {5, 5}, {7, 7}};
     int complaints = 0;
     for (size_t i = 0; i < COUNT_OF(heads); i++) {
         for (gdn_head_map map = GDN_HEAD_MAP_GROUPED; map <= GDN_HEAD_MAP_TILED; map++) {
@@ -214,7 +215,8 @@ static void model_head_dims(void **unused)
 static void chunk_size_hints(void **unused)
 {
     (void)unused;
-    static const int32_t hints[] = {1, 2, 3, 7, 8, 15, 16, 17, 31, 32, 33, 48, 63, 64, 65, 100, 127, 128, 129, 200, 255, 256, 100000};
+    static const int32_t hints[] = {1,  2,  3,  7,   8,   15,  16,  17,  31,  32,  33,    48,
+                                    63, 64, 65, 100, 127, 128, 129, 200, 255, 256, 100000};
     int complaints = 0;
     for (size_t i = 0; i < COUNT_OF(hints); i++) {
         char label[96];
@@ -264,12 +266,8 @@ static void numerics_are_honoured_or_refused(void **unused)
 {
     (void)unused;
     for (gdn_numerics numerics = GDN_NUMERICS_DEFAULT; numerics <= GDN_NUMERICS_BF16; numerics++) {
-        const case_spec spec = {.label = "numerics",
-                                .seed = 23,
-                                .num_k_heads = 1,
-                                .num_v_heads = 2,
-                                .numerics = numerics,
-                                .length = 130};
+        const case_spec spec = {
+            .label = "numerics", .seed = 23, .num_k_heads = 1, .num_v_heads = 2, .numerics = numerics, .length = 130};
         test_case c;
         case_build(&c, &spec);
         gdn_plan *plan = NULL;

@@ -16,12 +16,12 @@
 #define REQUIRE(condition) assert_true(condition)
 
 /* Fails the test with the library's own message. */
-#define REQUIRE_OK(call)                                                                  \
-    do {                                                                                  \
-        const gdn_status require_status = (call);                                         \
-        if (require_status != GDN_OK) {                                                   \
+#define REQUIRE_OK(call)                                                                        \
+    do {                                                                                        \
+        const gdn_status require_status = (call);                                               \
+        if (require_status != GDN_OK) {                                                         \
             fail_msg("%s: %s: %s", #call, gdn_status_string(require_status), gdn_last_error()); \
-        }                                                                                 \
+        }                                                                                       \
     } while (0)
 
 #define COUNT_OF(array) (sizeof(array) / sizeof((array)[0]))

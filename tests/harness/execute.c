@@ -19,10 +19,25 @@
  *                           ^ a 256-byte boundary                                                    */
 enum { GUARD_BYTES = 4096, INPUT_GUARD = 0xFF, OUTPUT_GUARD = 0xA5 };
 
-static const char *const operand_names[CASE_NUM_OPERANDS] = {
-    "q",          "k",           "v",           "o",           "gate",        "beta",           "A_log",
-    "dt_bias",    "cu_seqlens",  "state",       "final_state", "read_slots",  "write_slots",    "token_slots",
-    "has_initial_state", "num_tokens", "checkpoints", "checkpoint_positions", "checkpoint_offsets"};
+static const char *const operand_names[CASE_NUM_OPERANDS] = {"q",
+                                                             "k",
+                                                             "v",
+                                                             "o",
+                                                             "gate",
+                                                             "beta",
+                                                             "A_log",
+                                                             "dt_bias",
+                                                             "cu_seqlens",
+                                                             "state",
+                                                             "final_state",
+                                                             "read_slots",
+                                                             "write_slots",
+                                                             "token_slots",
+                                                             "has_initial_state",
+                                                             "num_tokens",
+                                                             "checkpoints",
+                                                             "checkpoint_positions",
+                                                             "checkpoint_offsets"};
 
 const char *test_backend(void)
 {
@@ -154,9 +169,8 @@ gdn_status stage_run_again(staged_case *stage)
         REQUIRE_OK(gdn_memory_fill(stage->context, stage->workspace, 0xFF, stage->workspace_size, NULL));
     }
     hide_all_guards(stage, true);
-    gdn_status status = stage->c->spec.operation == GDN_OPERATION_DECODE
-                            ? gdn_decode(stage->plan, &stage->decode)
-                            : gdn_prefill(stage->plan, &stage->prefill);
+    gdn_status status = stage->c->spec.operation == GDN_OPERATION_DECODE ? gdn_decode(stage->plan, &stage->decode)
+                                                                         : gdn_prefill(stage->plan, &stage->prefill);
     if (status == GDN_OK) {
         status = gdn_synchronize(stage->context, NULL);
     }
@@ -209,8 +223,8 @@ int stage_collect(staged_case *stage)
         if (stage->base[i] == NULL) {
             continue;
         }
-        REQUIRE_OK(gdn_memory_copy(stage->context, buffer->after, stage->base[i], buffer->bytes,
-                                   GDN_COPY_FROM_BACKEND, NULL));
+        REQUIRE_OK(
+            gdn_memory_copy(stage->context, buffer->after, stage->base[i], buffer->bytes, GDN_COPY_FROM_BACKEND, NULL));
         damaged += check_guards(stage, stage->base[i], buffer->bytes, guard_of(buffer), operand_names[i]);
     }
     if (stage->workspace != NULL) {

@@ -57,8 +57,7 @@ void case_put(test_case *c, case_operand operand, int64_t token, int32_t head, i
 
 double case_get(const test_case *c, case_operand operand, int64_t token, int32_t head, int32_t d)
 {
-    return format_decode(layout_of(c, operand)->dtype, case_before(c, operand),
-                         case_index(c, operand, token, head, d));
+    return format_decode(layout_of(c, operand)->dtype, case_before(c, operand), case_index(c, operand, token, head, d));
 }
 
 double case_output(const test_case *c, int64_t token, int32_t head, int32_t d)

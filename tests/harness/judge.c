@@ -94,8 +94,8 @@ static int judge_outputs(const test_case *c, const reference_result *ref)
             }
         }
         const compared arrays = {ref->num_tokens, V, got, want, use};
-        complaints += judge_array(c, &arrays, bounds_of(c, false, c->problem.o.dtype), c->problem.o.dtype, "o, tokens", 0,
-                                  head);
+        complaints +=
+            judge_array(c, &arrays, bounds_of(c, false, c->problem.o.dtype), c->problem.o.dtype, "o, tokens", 0, head);
     }
     free(got);
     free(want);
@@ -111,7 +111,8 @@ static int judge_passed_on(const test_case *c, gdn_dtype dtype, const double *go
         float exact = 0;
         format_encode(dtype, &exact, 0, want[i]);
         if (format_decode(dtype, &exact, 0) != got[i]) {
-            fprintf(stderr, "%s: state of slot %lld, passed on by a sequence of no tokens: element %lld is %.9g, was %.9g\n",
+            fprintf(stderr,
+                    "%s: state of slot %lld, passed on by a sequence of no tokens: element %lld is %.9g, was %.9g\n",
                     c->spec.label, (long long)slot, (long long)i, got[i], want[i]);
             return 1;
         }
@@ -172,8 +173,8 @@ static int judge_states(const test_case *c, const reference_result *ref)
     }
     for (int64_t t = 0; ref->token_states != NULL && t < ref->num_tokens; t++) {
         if (ref->token_written[t] && token_slot(c, t) >= 0) {
-            complaints +=
-                judge_state(c, CASE_STATE, token_slot(c, t), ref->token_states + t * size, false, "state of token slot");
+            complaints += judge_state(c, CASE_STATE, token_slot(c, t), ref->token_states + t * size, false,
+                                      "state of token slot");
         }
     }
     return complaints;

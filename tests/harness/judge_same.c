@@ -53,8 +53,7 @@ int same_state(const test_case *a, case_operand x, int64_t s, const test_case *b
 int same_sequence(const test_case *a, int64_t n, const test_case *b, int64_t m)
 {
     REQUIRE(case_length(a, n) == case_length(b, m));
-    int complaints =
-        same_outputs(a, case_first_token(a, n), b, case_first_token(b, m), case_length(a, n));
+    int complaints = same_outputs(a, case_first_token(a, n), b, case_first_token(b, m), case_length(a, n));
     case_operand x, y;
     int64_t s, t;
     if (case_result_state(a, n, &x, &s) && case_result_state(b, m, &y, &t)) {

@@ -63,7 +63,8 @@ static int64_t offset_of(const gdn_layout *layout, int64_t row, int64_t row_leng
     return row * row_stride + t * layout->token_stride;
 }
 
-static void load_vector(double *x, const void *data, const gdn_layout *layout, int64_t offset, int32_t head, int32_t dim)
+static void load_vector(double *x, const void *data, const gdn_layout *layout, int64_t offset, int32_t head,
+                        int32_t dim)
 {
     for (int32_t d = 0; d < dim; d++) {
         x[d] = element(data, layout, offset, head, d);
@@ -152,8 +153,7 @@ static void load_state(const operands *in, double *S, int64_t row, int32_t head)
     const gdn_problem *const p = in->problem;
     const int32_t K = p->head_k_dim, V = p->head_v_dim;
     const bool wanted = in->state != NULL && (in->has_initial_state == NULL || in->has_initial_state[row] != 0);
-    const int64_t slot =
-        p->state_form == GDN_STATE_POOL ? format_load_index(p->slots_dtype, in->read_slots, row) : row;
+    const int64_t slot = p->state_form == GDN_STATE_POOL ? format_load_index(p->slots_dtype, in->read_slots, row) : row;
     for (int32_t i = 0; i < K; i++) {
         for (int32_t j = 0; j < V; j++) {
             const int64_t at = slot * p->state.slot_stride + head * p->state.head_stride + j * p->state.v_stride +
@@ -307,8 +307,9 @@ static int64_t count_checkpoints(const gdn_problem *p, const gdn_prefill_args *a
 
 reference_result reference_prefill(const gdn_problem *problem, const gdn_prefill_args *args)
 {
-    const operands in = {problem,       args->q,     args->k,          args->v,           args->gate, args->beta, args->A_log,
-                         args->dt_bias, args->state, args->read_slots, args->write_slots, args->has_initial_state};
+    const operands in = {problem,     args->q,          args->k,           args->v,
+                         args->gate,  args->beta,       args->A_log,       args->dt_bias,
+                         args->state, args->read_slots, args->write_slots, args->has_initial_state};
     reference_result out =
         allocate(problem, args->num_seqs, args->total_tokens, count_checkpoints(problem, args), false);
     int64_t entry = 0;
@@ -331,8 +332,9 @@ reference_result reference_prefill(const gdn_problem *problem, const gdn_prefill
 
 reference_result reference_decode(const gdn_problem *problem, const gdn_decode_args *args)
 {
-    const operands in = {problem,       args->q,     args->k,          args->v,           args->gate, args->beta, args->A_log,
-                         args->dt_bias, args->state, args->read_slots, args->write_slots, args->has_initial_state};
+    const operands in = {problem,     args->q,          args->k,           args->v,
+                         args->gate,  args->beta,       args->A_log,       args->dt_bias,
+                         args->state, args->read_slots, args->write_slots, args->has_initial_state};
     const int64_t T = problem->tokens_per_row;
     reference_result out = allocate(problem, args->num_rows, args->num_rows * T, 0, args->token_slots != NULL);
     for (int64_t n = 0; n < args->num_rows; n++) {

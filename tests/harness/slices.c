@@ -5,8 +5,8 @@
 
 #include <string.h>
 
-static void copy_row(test_case *dst, int64_t at, const test_case *src, int64_t from, case_operand operand, int32_t heads,
-                     int32_t dim)
+static void copy_row(test_case *dst, int64_t at, const test_case *src, int64_t from, case_operand operand,
+                     int32_t heads, int32_t dim)
 {
     for (int32_t head = 0; head < heads; head++) {
         for (int32_t d = 0; d < dim; d++) {

@@ -18,12 +18,12 @@
 bool test_is_small(void);
 
 /* Fails the test unless every check of `complaints` passed: each has printed what was wrong. */
-#define NO_COMPLAINTS(complaints)                                            \
-    do {                                                                     \
-        const int found = (complaints);                                      \
-        if (found != 0) {                                                    \
-            fail_msg("%d complaints, printed above", found);                 \
-        }                                                                    \
+#define NO_COMPLAINTS(complaints)                            \
+    do {                                                     \
+        const int found = (complaints);                      \
+        if (found != 0) {                                    \
+            fail_msg("%d complaints, printed above", found); \
+        }                                                    \
     } while (0)
 
 /* The name of the implementation a plan chose, from its description. */

@@ -1,0 +1,113 @@
+/* Log lines: to the callback with its user pointer, once a plan for each choice and refusal; otherwise silence. */
+#include "check.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+typedef struct log_record {
+    int info, choices, errors;
+    char text[4096];
+} log_record;
+
+static void record(void *user, gdn_log_level level, const char *line)
+{
+    log_record *const log = user;
+    log->info += level == GDN_LOG_INFO;
+    log->choices += level == GDN_LOG_CHOICE;
+    log->errors += level == GDN_LOG_ERROR;
+    assert_null(strchr(line, '\n'));
+    const size_t used = strlen(log->text);
+    snprintf(log->text + used, sizeof(log->text) - used, "%s\n", line);
+}
+
+static void make_a_plan(gdn_log_fn log, void *user)
+{
+    gdn_context_options options;
+    REQUIRE_OK(gdn_context_options_init(&options));
+    options.backend = "cpu";
+    options.cpu_isa = "scalar";
+    options.log = log;
+    options.log_user = user;
+    gdn_context *context = NULL;
+    REQUIRE_OK(gdn_context_create(&context, &options));
+    gdn_problem p;
+    REQUIRE_OK(gdn_problem_init(&p, 1, 1, 100, 100));
+    p.max_tokens = 10;
+    gdn_plan *plan = NULL;
+    REQUIRE_OK(gdn_plan_create(&plan, context, &p));
+    gdn_plan_destroy(&plan);
+    gdn_context_destroy(&context);
+}
+
+static void choices_and_refusals_reach_the_callback(void **unused)
+{
+    (void)unused;
+    log_record log = {0};
+    make_a_plan(record, &log);
+    assert_true(log.info >= 1);
+    assert_true(log.choices >= 2);
+    assert_int_equal(log.errors, 0);
+    assert_non_null(strstr(log.text, "backend cpu"));
+    assert_non_null(strstr(log.text, "not cpu.scalar.prefill: head_k_dim 100"));
+    assert_non_null(strstr(log.text, "generic"));
+}
+
+/* What the body writes to stderr. */
+static void capture_stderr(void (*body)(void), char *text, size_t size)
+{
+    char path[] = "/tmp/gdn_test_log_XXXXXX";
+    const int file = mkstemp(path);
+    assert_true(file >= 0);
+    fflush(stderr);
+    const int saved = dup(STDERR_FILENO);
+    assert_true(dup2(file, STDERR_FILENO) >= 0);
+    body();
+    fflush(stderr);
+    assert_true(dup2(saved, STDERR_FILENO) >= 0);
+    close(saved);
+    assert_int_equal(lseek(file, 0, SEEK_SET), 0);
+    const ssize_t length = read(file, text, size - 1);
+    assert_true(length >= 0);
+    text[length] = '\0';
+    close(file);
+    unlink(path);
+}
+
+static void without_callback(void)
+{
+    make_a_plan(NULL, NULL);
+}
+
+static void with_callback(void)
+{
+    log_record log = {0};
+    make_a_plan(record, &log);
+}
+
+static void stderr_is_used_only_where_asked(void **unused)
+{
+    (void)unused;
+    char text[4096];
+    unsetenv("GDN_VERBOSE");
+    capture_stderr(without_callback, text, sizeof(text));
+    assert_string_equal(text, "");
+    setenv("GDN_VERBOSE", "0", 1);
+    capture_stderr(without_callback, text, sizeof(text));
+    assert_string_equal(text, "");
+    setenv("GDN_VERBOSE", "1", 1);
+    capture_stderr(without_callback, text, sizeof(text));
+    assert_non_null(strstr(text, "gdn: prefill: generic"));
+    capture_stderr(with_callback, text, sizeof(text));
+    assert_string_equal(text, "");
+    unsetenv("GDN_VERBOSE");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(choices_and_refusals_reach_the_callback),
+        cmocka_unit_test(stderr_is_used_only_where_asked),
+    };
+    return cmocka_run_group_tests_name("log", tests, NULL, NULL);
+}
