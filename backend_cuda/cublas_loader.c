@@ -52,7 +52,6 @@ typedef struct lt_functions {
 typedef struct lt_shape {
     int32_t m, n, k;
     bool transpose_a, transpose_b;
-    bool tf32;
 } lt_shape;
 
 struct gdn_cublas {
@@ -148,14 +147,14 @@ static bool set_layout(const lt_functions *lt, cublasLtMatrixLayout_t layout, in
 static bool set_up(const lt_functions *lt, lt_call *call, const lt_shape *shape, int32_t batch, int64_t stride_a,
                    int64_t stride_b, int64_t stride_c)
 {
-    const cublasComputeType_t compute = shape->tf32 ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F_PEDANTIC;
     const cublasOperation_t first = shape->transpose_b ? CUBLAS_OP_T : CUBLAS_OP_N;
     const cublasOperation_t second = shape->transpose_a ? CUBLAS_OP_T : CUBLAS_OP_N;
     const int32_t a_rows = shape->transpose_a ? shape->k : shape->m;
     const int32_t a_cols = shape->transpose_a ? shape->m : shape->k;
     const int32_t b_rows = shape->transpose_b ? shape->n : shape->k;
     const int32_t b_cols = shape->transpose_b ? shape->k : shape->n;
-    return lt->desc_init(&call->desc, sizeof(call->desc), compute, CUDA_R_32F) == CUBLAS_STATUS_SUCCESS &&
+    return lt->desc_init(&call->desc, sizeof(call->desc), CUBLAS_COMPUTE_32F_FAST_TF32, CUDA_R_32F) ==
+               CUBLAS_STATUS_SUCCESS &&
            lt->desc_set(&call->desc, CUBLASLT_MATMUL_DESC_TRANSA, &first, sizeof(first)) == CUBLAS_STATUS_SUCCESS &&
            lt->desc_set(&call->desc, CUBLASLT_MATMUL_DESC_TRANSB, &second, sizeof(second)) == CUBLAS_STATUS_SUCCESS &&
            set_layout(lt, &call->first, b_rows, b_cols, b_cols, batch, stride_b) &&
@@ -217,8 +216,7 @@ static int find_shape(const gdn_cublas *cublas, const lt_shape *shape)
     for (int i = 0; i < count; i++) {
         const lt_shape *const known = &cublas->shape[i];
         if (known->m == shape->m && known->n == shape->n && known->k == shape->k &&
-            known->transpose_a == shape->transpose_a && known->transpose_b == shape->transpose_b &&
-            known->tf32 == shape->tf32) {
+            known->transpose_a == shape->transpose_a && known->transpose_b == shape->transpose_b) {
             return i;
         }
     }
@@ -241,7 +239,7 @@ static void add_shape(gdn_cublas *cublas, lt_shape shape)
 
 gdn_status gdn_cublas_prepare(gdn_cuda_device *device, const gdn_problem *problem, int32_t chunk_size)
 {
-    if (device->blas == GDN_BLAS_OFF) {
+    if (device->blas == GDN_BLAS_OFF || problem->numerics != GDN_NUMERICS_TF32) {
         return GDN_OK;
     }
     gdn_cuda_guard guard;
@@ -255,10 +253,9 @@ gdn_status gdn_cublas_prepare(gdn_cuda_device *device, const gdn_problem *proble
             const int32_t C = chunk_size;
             const int32_t K = problem->head_k_dim;
             const int32_t V = problem->head_v_dim;
-            const bool tf32 = problem->numerics == GDN_NUMERICS_TF32;
-            add_shape(device->cublas, (lt_shape){C, C, K, false, true, tf32}); /* k k^T, q k^T */
-            add_shape(device->cublas, (lt_shape){C, V, C, false, false, tf32}); /* A (beta v), P V' */
-            add_shape(device->cublas, (lt_shape){C, K, C, false, false, tf32}); /* A (beta exp(G) k) */
+            add_shape(device->cublas, (lt_shape){C, C, K, false, true}); /* k k^T, q k^T */
+            add_shape(device->cublas, (lt_shape){C, V, C, false, false}); /* A (beta v), P V' */
+            add_shape(device->cublas, (lt_shape){C, K, C, false, false}); /* A (beta exp(G) k) */
         }
         (void)pthread_mutex_unlock(&cublas_lock);
     }
@@ -286,13 +283,13 @@ void gdn_cublas_describe(const gdn_cuda_device *device, char *buffer, size_t siz
     if (device->blas == GDN_BLAS_OFF) {
         (void)snprintf(buffer, size, "generic products: tiled kernels (blas OFF)");
     } else if (device->cublas_state == GDN_CUBLAS_OPEN) {
-        (void)snprintf(buffer, size, "generic products: cuBLASLt %zu where strides allow, else tiled kernels",
+        (void)snprintf(buffer, size, "generic products: tiled kernels; TF32 ones cuBLASLt %zu where strides allow",
                        device->cublas->version);
     } else if (device->cublas_state == GDN_CUBLAS_MISSING) {
         (void)snprintf(buffer, size, "generic products: tiled kernels (libcublasLt.so.%d does not open)",
                        CUBLAS_VER_MAJOR);
     } else {
-        (void)snprintf(buffer, size, "generic products: not needed yet");
+        (void)snprintf(buffer, size, "generic products: tiled kernels; cuBLASLt not opened, no plan asks for TF32");
     }
 }
 
@@ -352,13 +349,15 @@ gdn_status gdn_cublas_matmul(const gdn_cuda_device *device, const gdn_prefill_ru
                              bool *taken)
 {
     gdn_cublas *const cublas = device->cublas;
-    const lt_shape shape = {matmul->m,           matmul->n,           matmul->k,
-                            matmul->transpose_a, matmul->transpose_b, matmul->numerics == GDN_NUMERICS_TF32};
+    const lt_shape shape = {matmul->m, matmul->n, matmul->k, matmul->transpose_a, matmul->transpose_b};
     int64_t stride_a = 0;
     int64_t stride_b = 0;
     int64_t stride_c = 0;
     *taken = false;
-    const int index = cublas != NULL ? find_shape(cublas, &shape) : -1;
+    if (cublas == NULL || matmul->numerics != GDN_NUMERICS_TF32) {
+        return GDN_OK;
+    }
+    const int index = find_shape(cublas, &shape);
     if (index < 0 || !cublas->usable[index] || matmul->a.ld != (matmul->transpose_a ? matmul->m : matmul->k) ||
         matmul->b.ld != (matmul->transpose_b ? matmul->k : matmul->n) || matmul->c.ld != matmul->n ||
         !is_uniform(&matmul->a, matmul->batch, &stride_a) || !is_uniform(&matmul->b, matmul->batch, &stride_b) ||

@@ -18,9 +18,7 @@
 /* Kernels use bf16 arithmetic, cp.async and mma.sync as sm_80 has them. */
 #define LEAST_CAPABILITY 80
 
-/* Whether `list` ("80-real 90a-real 120") has code for a device: machine code runs on its own major version from its
- * minor version on ("a" code on exactly its version), PTX on every later version ("a" PTX again on its own). */
-static bool has_code(const char *list, int capability)
+bool gdn_cuda_has_code(const char *list, int capability)
 {
     for (const char *word = list; *word != '\0';) {
         char *end = NULL;
@@ -57,7 +55,7 @@ static bool is_usable(int capability, const char *name, char *reason, size_t siz
                        capability % 10);
         return false;
     }
-    if (!has_code(GDN_CUDA_ARCHITECTURES, capability)) {
+    if (!gdn_cuda_has_code(GDN_CUDA_ARCHITECTURES, capability)) {
         (void)snprintf(reason, size, "%s has compute capability %d.%d; this build has code for: %s", name,
                        capability / 10, capability % 10, GDN_CUDA_ARCHITECTURES);
         return false;

@@ -46,6 +46,11 @@ typedef struct gdn_cuda_guard {
 gdn_status gdn_cuda_enter(const gdn_device *device, gdn_cuda_guard *guard);
 void gdn_cuda_leave(const gdn_cuda_guard *guard);
 
+/* Whether a build for the architectures in `list` ("80-real 90a-real 90-virtual") has code for a device of a capability:
+ * machine code runs on its own major version from its minor version on ("a" code on exactly its version), PTX on every
+ * later version ("a" and "f" PTX on its own alone). */
+bool gdn_cuda_has_code(const char *list, int capability);
+
 void gdn_cuda_probe(gdn_backend_report *report);
 gdn_status gdn_cuda_open(gdn_device **device, const gdn_device_options *options);
 void gdn_cuda_close(gdn_device *device);

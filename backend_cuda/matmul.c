@@ -1,4 +1,4 @@
-/* The generic path's products: cuBLAS where a plan has prepared it for them, else the tiled kernel. */
+/* The generic path's products: cuBLASLt where a plan has prepared it for them, else the tiled kernel. */
 #include "cublas_loader.h"
 #include "cuda_backend.h"
 #include "matmul_tiled.h"

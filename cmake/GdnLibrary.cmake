@@ -25,6 +25,9 @@ if(GDN_WITH_OPENBLAS)
     set(static_openblas $<INSTALL_INTERFACE:OpenBLAS::OpenBLAS>) # which gdnConfig.cmake finds
 endif()
 list(REMOVE_DUPLICATES GDN_STATIC_LIBRARIES)
+# What backends that are in the static library alone need beside that: full paths.
+get_property(static_backend_libraries GLOBAL PROPERTY GDN_STATIC_BACKEND_LIBRARIES)
+list(PREPEND GDN_STATIC_LIBRARIES ${static_backend_libraries})
 
 if(GDN_BUILD_SHARED)
     add_library(gdn SHARED $<TARGET_OBJECTS:gdn_core> ${shared_objects})
@@ -46,7 +49,7 @@ endif()
 add_library(gdn_static STATIC $<TARGET_OBJECTS:gdn_core_static> ${static_objects})
 add_library(gdn::static ALIAS gdn_static)
 target_link_libraries(gdn_static PRIVATE $<BUILD_INTERFACE:gdn_flags>)
-foreach(library IN LISTS build_libraries)
+foreach(library IN LISTS static_backend_libraries build_libraries)
     target_link_libraries(gdn_static PRIVATE $<BUILD_INTERFACE:${library}>)
 endforeach()
 target_link_libraries(gdn_static INTERFACE ${static_openblas})
