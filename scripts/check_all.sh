@@ -90,7 +90,7 @@ netlib_alone() {
 
 # x86 CPUs that this machine is not: a build that runs there has no instruction that they lack.
 under_qemu() {
-    tree qemu -DCMAKE_BUILD_TYPE=Release -DGDN_BUILD_TOOLS=OFF -DGDN_BUILD_EXAMPLES=OFF \
+    tree qemu -DCMAKE_BUILD_TYPE=Release -DGDN_OPENMP=OFF -DGDN_BUILD_TOOLS=OFF -DGDN_BUILD_EXAMPLES=OFF \
         "-DCMAKE_CROSSCOMPILING_EMULATOR=qemu-x86_64;-cpu;$1" &&
         GDN_TEST_SMALL=1 tests_of build/qemu --timeout 3600 -LE slow
 }
