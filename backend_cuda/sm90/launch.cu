@@ -1,4 +1,5 @@
-/* Launches of the Hopper prefill's two kernels. */
+/* Launches of the Hopper prefill's kernels. */
+#include "join_kernel.cuh"
 #include "prep_kernel.cuh"
 #include "state_kernel.cuh"
 
@@ -27,6 +28,26 @@ cudaError_t launch(Kernel kernel, const gdn_sm90_prefill &p, int64_t blocks, int
     return cudaPeekAtLastError();
 }
 
+/* Sequences that a wave can have. */
+int64_t sequences(const gdn_sm90_prefill &p)
+{
+    return p.num_seqs < p.wave_slots ? p.num_seqs : p.wave_slots;
+}
+
+template <bool kOutput> int64_t state_blocks(const gdn_sm90_prefill &p, int32_t num_sms)
+{
+    const int64_t items = sequences(p) * p.max_segments * p.num_v_heads * (kOutput ? 2 : 4);
+    const int64_t most = static_cast<int64_t>(num_sms) * StateBlock<kOutput>::kPerMultiprocessor;
+    return items < most ? items : most;
+}
+
+template <typename T, bool kOutput>
+cudaError_t launch_state(const gdn_sm90_prefill &p, int64_t blocks, cudaStream_t stream)
+{
+    return launch(state_kernel<T, kOutput>, p, blocks, StateBlock<kOutput>::kThreads,
+                  StateMap<kOutput>::kBytes + kAlignment, stream);
+}
+
 } // namespace
 } // namespace sm90
 } // namespace gdn
@@ -40,7 +61,7 @@ size_t gdn_sm90_prep_smem(void)
 
 size_t gdn_sm90_state_output_smem(void)
 {
-    return StateMap::kBytes + kAlignment;
+    return StateMap<true>::kBytes + kAlignment;
 }
 
 int gdn_sm90_prep_launch(const gdn_sm90_prefill *prefill, int32_t dtype, int32_t num_sms, struct CUstream_st *stream)
@@ -54,15 +75,33 @@ int gdn_sm90_prep_launch(const gdn_sm90_prefill *prefill, int32_t dtype, int32_t
                : launch(prep_kernel<__half>, p, blocks, kPrepThreads, gdn_sm90_prep_smem(), stream);
 }
 
+int gdn_sm90_state_only_launch(const gdn_sm90_prefill *prefill, int32_t dtype, int32_t num_sms,
+                               struct CUstream_st *stream)
+{
+    const int64_t blocks = state_blocks<false>(*prefill, num_sms);
+    return dtype == GDN_DTYPE_BF16 ? launch_state<__nv_bfloat16, false>(*prefill, blocks, stream)
+                                   : launch_state<__half, false>(*prefill, blocks, stream);
+}
+
 int gdn_sm90_state_output_launch(const gdn_sm90_prefill *prefill, int32_t dtype, int32_t num_sms,
                                  struct CUstream_st *stream)
 {
-    const gdn_sm90_prefill &p = *prefill;
-    const int64_t seqs = p.num_seqs < p.wave_slots ? p.num_seqs : p.wave_slots;
-    const int64_t items = 2 * seqs * p.num_v_heads;
-    const int64_t blocks = items < num_sms ? items : num_sms;
-    return dtype == GDN_DTYPE_BF16 ? launch(state_output_kernel<__nv_bfloat16>, p, blocks, kStateThreads,
-                                            gdn_sm90_state_output_smem(), stream)
-                                   : launch(state_output_kernel<__half>, p, blocks, kStateThreads,
-                                            gdn_sm90_state_output_smem(), stream);
+    const int64_t blocks = state_blocks<true>(*prefill, num_sms);
+    return dtype == GDN_DTYPE_BF16 ? launch_state<__nv_bfloat16, true>(*prefill, blocks, stream)
+                                   : launch_state<__half, true>(*prefill, blocks, stream);
+}
+
+int gdn_sm90_join_launch(const gdn_sm90_prefill *prefill, struct CUstream_st *stream)
+{
+    const int64_t items = sequences(*prefill) * prefill->num_v_heads * kJoinBlocks;
+    constexpr int64_t kMost = 1024;
+    return launch(join_kernel, *prefill, items < kMost ? items : kMost, kJoinThreads, JoinMap::kBytes + kAlignment,
+                  stream);
+}
+
+int gdn_sm90_plan_waves_launch(const gdn_sm90_prefill *prefill, int64_t slots, gdn_sm90_wave *waves, int32_t count,
+                               struct CUstream_st *stream)
+{
+    plan_waves_kernel<<<1, 1, 0, stream>>>(*prefill, slots, waves, count);
+    return cudaPeekAtLastError();
 }

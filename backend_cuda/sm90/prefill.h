@@ -1,7 +1,11 @@
-/* The Hopper prefill (wgmma, tensor copies, mbarriers; head dims 128): two kernels a wave of chunks.
+/* The Hopper prefill (wgmma, tensor copies, mbarriers; head dims 128): two to four kernels a wave of chunks.
  *
  *   prep          one warpgroup a (chunk, key head): what does not depend on the state, one record a (chunk, value head)
- *   state_output  one block a (sequence, value head, half of V): walks the sequence's chunks, the state in registers,
+ *   state_only    where sequences are cut into segments: one block a (segment, value head, half of V) finds F, what the
+ *                 segment makes of a zero state (of the real one, for a sequence's first), and E, what it multiplies a
+ *                 state with
+ *   join          the state that each segment starts from: S <- E S + F from segment to segment
+ *   state_output  one block a (segment, value head, half of V): walks the segment's chunks, the state in registers,
  *                 and writes o
  *
  * Letters are those of docs/algorithm.md; docs/kernels/sm90.md draws warp roles, shared memory and pipeline. Both kernels
@@ -41,12 +45,56 @@ extern "C" {
 #define GDN_SM90_RECORD_USED 17168
 #define GDN_SM90_RECORD_BYTES 17408
 
+/* Chunks of a segment of a sequence of `chunks`: all of them where it is not cut. Long sequences of few heads are, so that
+ * there is work for every multiprocessor; by their own length and the number of heads alone, since E and F round in another
+ * place than an uncut state. Two segments need no E, their bits are those of one; `halves` says to take them where they pay. */
+#define GDN_SM90_MIN_SEGMENT 32
+#define GDN_SM90_MAX_SEGMENT 128
+
+#ifdef __CUDACC__
+#define GDN_SM90_BOTH static inline __host__ __device__
+#else
+#define GDN_SM90_BOTH static inline
+#endif
+
+GDN_SM90_BOTH int32_t gdn_sm90_segment_chunks(int32_t chunks, int32_t num_v_heads, int32_t halves)
+{
+    if (num_v_heads <= 16) {
+        const int32_t target = 64 / num_v_heads;
+        const int32_t least = num_v_heads <= 8 ? GDN_SM90_MIN_SEGMENT : 2 * GDN_SM90_MIN_SEGMENT;
+        int32_t length = (chunks + target - 1) / target;
+        length = length < least ? least : length > GDN_SM90_MAX_SEGMENT ? GDN_SM90_MAX_SEGMENT : length;
+        if (chunks > 2 * length) {
+            return length;
+        }
+    }
+    return halves && chunks >= 2 * GDN_SM90_MIN_SEGMENT ? (chunks + 1) / 2 : chunks;
+}
+
+/* At least as many segments as any sequence of up to `chunks` has. */
+GDN_SM90_BOTH int32_t gdn_sm90_most_segments(int32_t chunks, int32_t num_v_heads, int32_t halves)
+{
+    int32_t most = halves && chunks >= 2 * GDN_SM90_MIN_SEGMENT ? 2 : 1;
+    if (gdn_sm90_segment_chunks(chunks, num_v_heads, 0) < chunks) {
+        const int32_t target = 64 / num_v_heads;
+        const int32_t longest = (chunks + GDN_SM90_MAX_SEGMENT - 1) / GDN_SM90_MAX_SEGMENT;
+        most = target > longest ? target : longest;
+    }
+    return most;
+}
+
 /* Where a sequence's chunks lie in a wave: slots [first, end). Written by prep for every sequence that has any; others'
  * entries are garbage, which the reader finds by looking at the chunks they point to. */
 typedef struct gdn_sm90_run {
     int32_t first;
     int32_t end;
 } gdn_sm90_run;
+
+/* The slots of a wave. */
+typedef struct gdn_sm90_wave {
+    int64_t begin;
+    int64_t end;
+} gdn_sm90_wave;
 
 /* Gate or beta, o or a state, as the caller laid it out; strides in elements. */
 typedef struct gdn_sm90_rows {
@@ -89,19 +137,38 @@ typedef struct gdn_sm90_prefill {
     const uint8_t *has_initial_state;
 
     int32_t num_seqs;
+    const void *cu_seqlens; /* NULL for an equal-length batch */
+    int32_t cu_seqlens_dtype;
+    int64_t row_length; /* tokens of each sequence of an equal-length batch */
     const gdn_chunk *chunks; /* the whole chunk table */
-    int64_t wave_begin; /* the wave's slots are chunks[wave_begin .. wave_begin + wave_slots) */
+    int64_t
+        wave_begin; /* the wave's slots are chunks[wave_begin .. wave_begin + wave_slots); as `waves` says, if there */
     int32_t wave_slots;
+    const gdn_sm90_wave *wave; /* (optional) in device memory: waves that are not cut inside a segment */
     gdn_sm90_run *runs; /* [num_seqs] */
     unsigned char *records; /* [wave_slots, num_v_heads] of GDN_SM90_RECORD_BYTES */
     const float *carry_in; /* [num_v_heads, V, K]: state of the sequence that the wave before left unfinished */
     float *carry_out;
+
+    int32_t max_segments; /* of any sequence; 1: none is cut */
+    int32_t halves; /* see gdn_sm90_segment_chunks */
+    float *segment_F,
+        *segment_E; /* [wave_slots / GDN_SM90_MIN_SEGMENT + 1, num_v_heads, V or K, K]: of the segment that
+                                     starts in those slots; join leaves the state after it in segment_F. E is transposed, and
+                                     of a sequence's first segment the initial state */
 } gdn_sm90_prefill;
 
 /* Queue one wave's kernel for q of `dtype` (BF16 or F16) on a device of `num_sms`. Return a cudaError_t, 0 for success. */
 int gdn_sm90_prep_launch(const gdn_sm90_prefill *prefill, int32_t dtype, int32_t num_sms, struct CUstream_st *stream);
+int gdn_sm90_state_only_launch(const gdn_sm90_prefill *prefill, int32_t dtype, int32_t num_sms,
+                               struct CUstream_st *stream);
+int gdn_sm90_join_launch(const gdn_sm90_prefill *prefill, struct CUstream_st *stream);
 int gdn_sm90_state_output_launch(const gdn_sm90_prefill *prefill, int32_t dtype, int32_t num_sms,
                                  struct CUstream_st *stream);
+
+/* Queues the kernel that cuts `slots` slots into `count` waves of at most prefill->wave_slots, none inside a segment. */
+int gdn_sm90_plan_waves_launch(const gdn_sm90_prefill *prefill, int64_t slots, gdn_sm90_wave *waves, int32_t count,
+                               struct CUstream_st *stream);
 
 /* Shared memory, in bytes, that a block asks for. */
 size_t gdn_sm90_prep_smem(void);

@@ -28,6 +28,7 @@
 #include "../device/gates.cuh"
 #include "prefill.h"
 #include "ptx.cuh"
+#include "wave.cuh"
 
 namespace gdn
 {
@@ -84,15 +85,15 @@ struct PrepJob {
 };
 
 /* The first job from `number` on, in steps of the grid, whose chunk has tokens. */
-__device__ __forceinline__ PrepJob find_job(const gdn_sm90_prefill &p, int number)
+__device__ __forceinline__ PrepJob find_job(const gdn_sm90_prefill &p, const Wave &wave, int number)
 {
     const int groups = (p.heads_per_group + p.heads_per_job - 1) / p.heads_per_job;
     const int per_slot = p.num_k_heads * groups;
-    const int jobs = p.wave_slots * per_slot;
+    const int jobs = wave.slots * per_slot;
     PrepJob job = {-1, 0, 0, 0, 0, 0, 0, 0, 0};
     for (; number < jobs; number += gridDim.x) {
         const int slot = number / per_slot;
-        const gdn_chunk chunk = p.chunks[p.wave_begin + slot];
+        const gdn_chunk chunk = wave.chunks[slot];
         if (chunk.seq < 0) {
             break; /* unused slots are the last ones */
         }
@@ -315,8 +316,8 @@ __device__ __forceinline__ bool fits_half(uint32_t base, uint32_t gates)
     const int lane = threadIdx.x % 32;
     const float2 square = load_shared_float2(base + PrepMap::kKSquare + 8 * lane);
     const float2 beta = load_shared_float2(gates + HeadGates::kBeta + 8 * lane);
-    const bool fits = fmaxf(square.x, square.y) <= 1.05f && fabsf(beta.x) * square.x <= 2.05f &&
-                      fabsf(beta.y) * square.y <= 2.05f;
+    const bool fits =
+        fmaxf(square.x, square.y) <= 1.05f && fabsf(beta.x) * square.x <= 2.05f && fabsf(beta.y) * square.y <= 2.05f;
     return __all_sync(0xffffffffu, fits) != 0;
 }
 
@@ -437,7 +438,8 @@ struct Tf32Blocks {
 };
 
 /* exp(G_i - G_j) inside the diagonal block, for column 2t + 8 n + c % 2 and row g + 8 (c / 2); garbage above it. */
-__device__ __forceinline__ void diagonal_decay(float (&decay)[2][4], uint32_t gates, int warp, const float (&in_block)[2])
+__device__ __forceinline__ void diagonal_decay(float (&decay)[2][4], uint32_t gates, int warp,
+                                               const float (&in_block)[2])
 {
     const int t = threadIdx.x % 4;
 #pragma unroll
@@ -451,7 +453,8 @@ __device__ __forceinline__ void diagonal_decay(float (&decay)[2][4], uint32_t ga
 }
 
 /* exp(G_i - G_j) of block (warp, j) below the diagonal, times a factor a row. */
-__device__ __forceinline__ void lower_decay(float (&decay)[2][4], uint32_t gates, int warp, int j, const float (&row)[2])
+__device__ __forceinline__ void lower_decay(float (&decay)[2][4], uint32_t gates, int warp, int j,
+                                            const float (&row)[2])
 {
     const int t = threadIdx.x % 4;
     const float between = load_shared_float(gates + HeadGates::kBetween + 4 * (4 * warp + j));
@@ -624,29 +627,28 @@ __device__ __forceinline__ void store_decays(uint32_t base, uint32_t gates, int 
     const uint32_t record = base + PrepMap::kRecord;
     const float decay = exp2_approx(load_shared_float(gates + HeadGates::kInBlock + at)) *
                         load_shared_float(gates + HeadGates::kStart + block);
-    const float to_end = load_shared_float(gates + HeadGates::kTail + at) *
-                         load_shared_float(gates + HeadGates::kFinish + block);
+    const float to_end =
+        load_shared_float(gates + HeadGates::kTail + at) * load_shared_float(gates + HeadGates::kFinish + block);
     const float k_factor = load_shared_float(base + PrepMap::kKFactor + at);
     store_shared_float(record + GDN_SM90_RECORD_DECAY_K + at, decay * k_factor);
     store_shared_float(record + GDN_SM90_RECORD_DECAY_END + at, to_end * k_factor);
-    store_shared_float(record + GDN_SM90_RECORD_DECAY_Q + at,
-                       decay * load_shared_float(base + PrepMap::kQFactor + at));
+    store_shared_float(record + GDN_SM90_RECORD_DECAY_Q + at, decay * load_shared_float(base + PrepMap::kQFactor + at));
     if (i == 0) {
         store_shared_float(record + GDN_SM90_RECORD_END, load_shared_float(gates + HeadGates::kEnd));
     }
 }
 
 /* The slots of each sequence in the wave. */
-__device__ __forceinline__ void store_runs(const gdn_sm90_prefill &p)
+__device__ __forceinline__ void store_runs(const gdn_sm90_prefill &p, const Wave &wave)
 {
-    const gdn_chunk *const chunks = p.chunks + p.wave_begin;
-    for (int slot = blockIdx.x * kPrepThreads + threadIdx.x; slot < p.wave_slots; slot += gridDim.x * kPrepThreads) {
+    const gdn_chunk *const chunks = wave.chunks;
+    for (int slot = blockIdx.x * kPrepThreads + threadIdx.x; slot < wave.slots; slot += gridDim.x * kPrepThreads) {
         const int seq = chunks[slot].seq;
         if (seq >= 0) {
             if (slot == 0 || chunks[slot - 1].seq != seq) {
                 p.runs[seq].first = slot;
             }
-            if (slot == p.wave_slots - 1 || chunks[slot + 1].seq != seq) {
+            if (slot == wave.slots - 1 || chunks[slot + 1].seq != seq) {
                 p.runs[seq].end = slot + 1;
             }
         }
@@ -668,14 +670,15 @@ __global__ void __launch_bounds__(kPrepThreads, 3) prep_kernel(const __grid_cons
     }
     __syncthreads();
 
-    PrepJob job = find_job(p, blockIdx.x);
+    const Wave wave = wave_of(p);
+    PrepJob job = find_job(p, wave, blockIdx.x);
     RawGates raw = load_gates(p, job, warp);
     if (threadIdx.x == 0 && job.number >= 0) {
         load_tiles(p, job, base);
     }
     uint32_t parity = 0;
     while (job.number >= 0) {
-        const PrepJob next = find_job(p, job.number + gridDim.x);
+        const PrepJob next = find_job(p, wave, job.number + gridDim.x);
         if (warp < job.count) {
             compute_gates(p, job, warp, raw, base + PrepMap::kGates + warp * PrepMap::kGatesBytes);
         }
@@ -725,7 +728,7 @@ __global__ void __launch_bounds__(kPrepThreads, 3) prep_kernel(const __grid_cons
         }
         job = next;
     }
-    store_runs(p);
+    store_runs(p, wave);
     if (threadIdx.x == 0) {
         bulk_wait();
     }

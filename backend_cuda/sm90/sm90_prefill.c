@@ -1,8 +1,9 @@
 /* The Hopper prefill as an implementation: what it takes, its workspace, and a run's launches.
  *
- * A run is the schedule kernel (chunk table, metadata checks), then waves over the chunk table, each prep and state_output.
- * A wave is as many chunk slots as its records have room for; the state of a sequence that a wave leaves unfinished is
- * carried in float32, so a cut changes no bit.
+ * A run is the schedule kernel (chunk table, metadata checks), then waves over the chunk table, each of them prep,
+ * state_only and join where sequences may be cut into segments, and state_output. A wave is as many chunk slots as its
+ * records have room for; the state of a sequence that a wave leaves unfinished is carried in float32, so a cut changes no
+ * bit. Waves are not cut inside a segment: a kernel finds the cuts where there can be any.
  */
 #include "sm90_prefill.h"
 
@@ -26,7 +27,12 @@ enum {
     PARAM_CHUNKS, /* offsets in the workspace */
     PARAM_RUNS,
     PARAM_CARRY,
-    PARAM_RECORDS
+    PARAM_RECORDS,
+    PARAM_SEGMENT_F,
+    PARAM_SEGMENT_E,
+    PARAM_WAVES,
+    PARAM_MAX_SEGMENTS, /* with E */
+    PARAM_HALVES /* two segments, without E, may be asked for */
 };
 
 /* ---- What it takes */
@@ -56,7 +62,8 @@ static bool copyable(const char *name, const gdn_layout *layout, int32_t heads, 
         return refuse(reason, "%s.alignment %u is less than 16", name, layout->alignment);
     }
     for (size_t i = 0; i < sizeof(strides) / sizeof(strides[0]); i++) {
-        if (strides[i].used && (strides[i].stride <= 0 || strides[i].stride % 8 != 0 || strides[i].stride > MAX_STRIDE)) {
+        if (strides[i].used &&
+            (strides[i].stride <= 0 || strides[i].stride % 8 != 0 || strides[i].stride > MAX_STRIDE)) {
             return refuse(reason, "%s.%s %lld is not a positive multiple of 8 up to 2^38", name, strides[i].name,
                           (long long)strides[i].stride);
         }
@@ -113,33 +120,75 @@ static int64_t chunk_bound(int64_t tokens, int64_t seqs)
     return tokens / GDN_SM90_CHUNK + seqs;
 }
 
+static int32_t max_chunks(const gdn_problem *problem)
+{
+    const int64_t tokens = problem->max_seqlen > 0 && problem->max_seqlen < problem->max_tokens ? problem->max_seqlen
+                                                                                                : problem->max_tokens;
+    return (int32_t)((tokens + GDN_SM90_CHUNK - 1) / GDN_SM90_CHUNK);
+}
+
+/* Waves that `slots` slots take at most, where a cut may move back to the start of a segment. */
+static int64_t wave_count(int64_t slots, int64_t wave_slots, bool segments)
+{
+    const int64_t least = segments ? wave_slots - GDN_SM90_MAX_SEGMENT + 1 : wave_slots;
+    return slots <= wave_slots ? 1 : (slots + least - 1) / least;
+}
+
 static gdn_status book(const gdn_device *device, const gdn_problem *problem, size_t max_workspace, gdn_choice *choice)
 {
-    (void)device;
     gdn_ledger *const ledger = &choice->ledger;
+    const int32_t heads = problem->num_v_heads;
     const int64_t bound = chunk_bound(problem->max_tokens, problem->max_seqs);
-    const size_t slot = gdn_size_mul((size_t)problem->num_v_heads, GDN_SM90_RECORD_BYTES);
-    const size_t carry = gdn_size_mul((size_t)problem->num_v_heads, 2 * GDN_SM90_DIM * GDN_SM90_DIM * sizeof(float));
+    const int32_t chunks = max_chunks(problem);
+    /* Of half the multiprocessors' blocks a sequence of two halves must leave room for its own. */
+    const bool halves = problem->num_segments == 0 && 4 * heads <= gdn_cuda_device_of(device)->num_sms;
+    const int32_t with_E = problem->num_segments == 0 ? gdn_sm90_most_segments(chunks, heads, 0) : 1;
+    const bool cut = with_E > 1 || (halves && gdn_sm90_most_segments(chunks, heads, 1) > 1);
+
+    const size_t state = GDN_SM90_DIM * GDN_SM90_DIM * sizeof(float);
+    const size_t record = gdn_size_mul((size_t)heads, GDN_SM90_RECORD_BYTES);
+    const size_t entry = gdn_size_mul((size_t)heads, state); /* F, or E, of one segment */
+    const size_t entries = cut ? 2 : 0;
     choice->chunk_size = GDN_SM90_CHUNK;
+    choice->param[PARAM_MAX_SEGMENTS] = with_E;
+    choice->param[PARAM_HALVES] = halves && cut;
     choice->param[PARAM_CHUNKS] =
         (int64_t)gdn_ledger_book(ledger, "chunk table", gdn_size_mul((size_t)bound, sizeof(gdn_chunk)));
     choice->param[PARAM_RUNS] =
         (int64_t)gdn_ledger_book(ledger, "runs", gdn_size_mul((size_t)problem->max_seqs, sizeof(gdn_sm90_run)));
-    choice->param[PARAM_CARRY] = (int64_t)gdn_ledger_book(ledger, "carried states", carry);
+    choice->param[PARAM_CARRY] = (int64_t)gdn_ledger_book(ledger, "carried states", gdn_size_mul(2, entry));
 
+    /* What is left, less padding and what one wave's table and first entries take, in units of the slots of an entry. */
     const size_t cap = max_workspace > 0 ? max_workspace : DEFAULT_WORKSPACE;
-    const size_t left = cap > ledger->total ? cap - ledger->total : 0;
-    int64_t slots = (int64_t)(left / slot);
-    if (slots < 1) {
+    const size_t fixed = ledger->total + gdn_size_mul(entries, entry) + 4 * GDN_WORKSPACE_ALIGNMENT;
+    const size_t unit = gdn_size_mul(GDN_SM90_MIN_SEGMENT, record) + gdn_size_mul(entries, entry);
+    const int64_t least = with_E > 1 ? 2 * GDN_SM90_MAX_SEGMENT : 1;
+    const size_t left = cap > fixed ? cap - fixed : 0;
+    int64_t slots = (int64_t)(entries > 0 ? left / unit * GDN_SM90_MIN_SEGMENT : left / record);
+    if (slots < least && slots < bound) {
         if (max_workspace > 0) {
-            return gdn_fail(GDN_ERROR_UNSUPPORTED, "max_workspace: %zu bytes, cuda.sm90 needs at least %zu",
-                            max_workspace, ledger->total + slot + GDN_WORKSPACE_ALIGNMENT);
+            const int64_t enough = least < bound ? least : bound;
+            return gdn_fail(
+                GDN_ERROR_UNSUPPORTED, "max_workspace: %zu bytes, cuda.sm90 needs at least %zu", max_workspace,
+                fixed + (entries > 0
+                             ? gdn_size_mul((size_t)(enough + GDN_SM90_MIN_SEGMENT - 1) / GDN_SM90_MIN_SEGMENT, unit)
+                             : record));
         }
-        slots = 1;
+        slots = least;
     }
     choice->wave_chunks = slots < bound ? slots : bound;
+    const size_t per_kind = gdn_size_mul((size_t)(choice->wave_chunks / GDN_SM90_MIN_SEGMENT + 1), entry);
     choice->param[PARAM_RECORDS] =
-        (int64_t)gdn_ledger_book(ledger, "records", gdn_size_mul((size_t)choice->wave_chunks, slot));
+        (int64_t)gdn_ledger_book(ledger, "records", gdn_size_mul((size_t)choice->wave_chunks, record));
+    if (cut) {
+        choice->param[PARAM_SEGMENT_F] = (int64_t)gdn_ledger_book(ledger, "segment states", per_kind);
+        choice->param[PARAM_SEGMENT_E] = (int64_t)gdn_ledger_book(ledger, "segment maps", per_kind);
+    }
+    if (with_E > 1) {
+        const int64_t waves = wave_count(bound, choice->wave_chunks, true);
+        choice->param[PARAM_WAVES] =
+            (int64_t)gdn_ledger_book(ledger, "waves", gdn_size_mul((size_t)waves, sizeof(gdn_sm90_wave)));
+    }
     return GDN_OK;
 }
 
@@ -156,14 +205,14 @@ static gdn_sm90_rows rows_of(const gdn_layout *layout, const void *data, int64_t
 static gdn_sm90_states states_of(const gdn_state_layout *layout, void *data)
 {
     const bool even = layout->slot_stride % 2 == 0 && layout->head_stride % 2 == 0 && layout->v_stride % 2 == 0;
-    const gdn_sm90_states states = {
-        data,
-        (int32_t)layout->dtype,
-        layout->dtype == GDN_DTYPE_F32 && layout->k_stride == 1 && even && layout->alignment >= 2 * sizeof(float),
-        layout->slot_stride,
-        layout->head_stride,
-        layout->v_stride,
-        layout->k_stride};
+    const gdn_sm90_states states = {data,
+                                    (int32_t)layout->dtype,
+                                    layout->dtype == GDN_DTYPE_F32 && layout->k_stride == 1 && even &&
+                                        layout->alignment >= 2 * sizeof(float),
+                                    layout->slot_stride,
+                                    layout->head_stride,
+                                    layout->v_stride,
+                                    layout->k_stride};
     return states;
 }
 
@@ -197,8 +246,8 @@ static gdn_status encode_maps(gdn_sm90_prefill *p, const gdn_prefill_run *run, i
     for (size_t i = 0; i < sizeof(maps) / sizeof(maps[0]); i++) {
         /* Without tokens a pointer may be NULL; nothing is read through the map then, but it must be a valid one. */
         const void *const data = maps[i].data != NULL ? maps[i].data : run->workspace;
-        GDN_TRY(gdn_sm90_tensor_map(maps[i].map, maps[i].name, dtype, data, maps[i].heads, tokens, rows,
-                                    maps[i].layout, gdn_row_stride(maps[i].layout, tokens)));
+        GDN_TRY(gdn_sm90_tensor_map(maps[i].map, maps[i].name, dtype, data, maps[i].heads, tokens, rows, maps[i].layout,
+                                    gdn_row_stride(maps[i].layout, tokens)));
     }
     return GDN_OK;
 }
@@ -239,7 +288,43 @@ static gdn_status fill(gdn_sm90_prefill *p, const gdn_prefill_run *run)
     p->slots_dtype = (int32_t)problem->slots_dtype;
     p->has_initial_state = args->has_initial_state;
     p->num_seqs = (int32_t)args->num_seqs;
+    p->cu_seqlens = rows ? NULL : args->cu_seqlens;
+    p->cu_seqlens_dtype = (int32_t)problem->cu_seqlens_dtype;
+    p->row_length = row_length;
     return GDN_OK;
+}
+
+/* Whether, and into how many segments, this run's sequences may be cut. Halves are taken where they are all the work there
+ * is: their bits are the uncut ones. */
+static void set_segments(gdn_sm90_prefill *p, const gdn_prefill_run *run, bool one_wave, int32_t num_sms)
+{
+    const gdn_choice *const choice = run->choice;
+    const int64_t blocks = 4 * run->args->num_seqs * run->problem->num_v_heads;
+    p->halves = choice->param[PARAM_HALVES] != 0 && one_wave && blocks <= num_sms;
+    p->max_segments = (int32_t)choice->param[PARAM_MAX_SEGMENTS];
+    if (p->halves && p->max_segments < 2) {
+        p->max_segments = gdn_sm90_most_segments(max_chunks(run->problem), run->problem->num_v_heads, 1);
+    }
+    p->segment_F = (float *)(run->workspace + choice->param[PARAM_SEGMENT_F]);
+    p->segment_E = (float *)(run->workspace + choice->param[PARAM_SEGMENT_E]);
+}
+
+static gdn_status check_launch(int error, const char *kernel)
+{
+    return error == 0 ? GDN_OK : gdn_cuda_fail((cudaError_t)error, kernel);
+}
+
+static gdn_status launch_wave(const gdn_sm90_prefill *p, const gdn_prefill_run *run, int32_t num_sms)
+{
+    const int32_t dtype = (int32_t)run->problem->q.dtype;
+    GDN_TRY(check_launch(gdn_sm90_prep_launch(p, dtype, num_sms, run->stream), "sm90 prep"));
+    if (p->max_segments > 1) {
+        GDN_TRY(check_launch(gdn_sm90_state_only_launch(p, dtype, num_sms, run->stream), "sm90 state_only"));
+        if (run->choice->param[PARAM_MAX_SEGMENTS] > 1) {
+            GDN_TRY(check_launch(gdn_sm90_join_launch(p, run->stream), "sm90 join"));
+        }
+    }
+    return check_launch(gdn_sm90_state_output_launch(p, dtype, num_sms, run->stream), "sm90 state_output");
 }
 
 static gdn_status run_waves(const gdn_device *device, const gdn_prefill_run *run)
@@ -251,31 +336,39 @@ static gdn_status run_waves(const gdn_device *device, const gdn_prefill_run *run
     float *const carry = (float *)(run->workspace + choice->param[PARAM_CARRY]);
     const size_t carry_floats = (size_t)problem->num_v_heads * GDN_SM90_DIM * GDN_SM90_DIM;
     const int64_t bound = chunk_bound(run->args->total_tokens, run->args->num_seqs);
-    int64_t used = 0;
+    int64_t slots = 0;
     gdn_sm90_prefill p;
-    GDN_TRY(gdn_cuda_schedule(device, run, GDN_SM90_CHUNK, chunks, bound, &used));
+    GDN_TRY(gdn_cuda_schedule(device, run, GDN_SM90_CHUNK, chunks, bound, &slots));
     if (run->args->num_seqs == 0) {
         return GDN_OK;
     }
     GDN_TRY(fill(&p, run));
+    const bool one_wave = slots <= choice->wave_chunks;
+    set_segments(&p, run, one_wave, num_sms);
     p.chunks = chunks;
     p.runs = (gdn_sm90_run *)(run->workspace + choice->param[PARAM_RUNS]);
     p.records = run->workspace + choice->param[PARAM_RECORDS];
-    for (int64_t begin = 0, wave = 0; begin < used; begin += choice->wave_chunks, wave++) {
-        const int64_t left = used - begin;
-        p.wave_begin = begin;
-        p.wave_slots = (int32_t)(left < choice->wave_chunks ? left : choice->wave_chunks);
-        p.heads_per_job = heads_per_job(problem, p.wave_slots, num_sms);
+    p.wave_slots = (int32_t)(one_wave ? slots : choice->wave_chunks);
+    p.heads_per_job = heads_per_job(problem, p.wave_slots, num_sms);
+
+    const bool planned = !one_wave && p.max_segments > 1;
+    const int64_t count = wave_count(slots, choice->wave_chunks, planned);
+    gdn_sm90_wave *const waves = (gdn_sm90_wave *)(run->workspace + choice->param[PARAM_WAVES]);
+    if (planned) {
+        GDN_TRY(
+            check_launch(gdn_sm90_plan_waves_launch(&p, slots, waves, (int32_t)count, run->stream), "sm90 plan_waves"));
+    }
+    for (int64_t wave = 0; wave < count; wave++) {
         p.carry_in = carry + (size_t)(wave % 2) * carry_floats;
         p.carry_out = carry + (size_t)((wave + 1) % 2) * carry_floats;
-        const int prep = gdn_sm90_prep_launch(&p, (int32_t)problem->q.dtype, num_sms, run->stream);
-        if (prep != 0) {
-            return gdn_cuda_fail((cudaError_t)prep, "sm90 prep");
+        if (planned) {
+            p.wave = waves + wave;
+        } else {
+            const int64_t left = slots - p.wave_begin;
+            p.wave_slots = (int32_t)(left < choice->wave_chunks ? left : choice->wave_chunks);
         }
-        const int state = gdn_sm90_state_output_launch(&p, (int32_t)problem->q.dtype, num_sms, run->stream);
-        if (state != 0) {
-            return gdn_cuda_fail((cudaError_t)state, "sm90 state_output");
-        }
+        GDN_TRY(launch_wave(&p, run, num_sms));
+        p.wave_begin += choice->wave_chunks;
     }
     return GDN_OK;
 }

@@ -11,6 +11,8 @@
  * they lie in registers, and K serves as B operand both ways round. The output warpgroup gets S and V' through shared
  * memory and never holds the chain up.
  *
+ * Without outputs (state_only) the output warpgroup, warp 1 and their memory are left out.
+ *
  *     warp 0        finds the block's items, loads chunks into a ring of three stages
  *     warp 1        stores O
  *     warps 4..7    state        chunk c:  V'(c) -> S += K^T V' | S K^T of c + 1 begins as soon as half of S is there
@@ -30,18 +32,21 @@ namespace gdn
 namespace sm90
 {
 
-constexpr int kStateThreads = 384;
 constexpr int kStateBarrier = 1; /* named barrier of the state warpgroup */
 
-/* Registers a thread of each warpgroup, of 65536 / 384 = 168 at the start. */
-constexpr int kCopyRegisters = 56;
-constexpr int kStateRegisters = 240;
-constexpr int kOutputRegisters = 152;
-static_assert(kCopyRegisters + kStateRegisters + kOutputRegisters <= 3 * 168, "what the block started with");
+/* Registers a thread of each warpgroup; a block starts with an even share. Without outputs two blocks are on a
+ * multiprocessor. */
+template <bool kOutput> struct StateBlock {
+    static constexpr int kThreads = kOutput ? 384 : 256;
+    static constexpr int kPerMultiprocessor = kOutput ? 1 : 2;
+    static constexpr int kCopyRegisters = kOutput ? 56 : 48;
+    static constexpr int kStateRegisters = kOutput ? 240 : 208;
+    static constexpr int kOutputRegisters = 152;
+};
+static_assert(56 + 240 + 152 <= 3 * 168 && 48 + 208 <= 2 * 128, "what the blocks started with");
 
 /* Eight accumulators, columns 8 n.. and 8 n + 8.., as an A operand of 16 columns. */
-template <typename T>
-__device__ __forceinline__ void pack_operand(uint32_t (&a)[4], const float (&x)[32], int i)
+template <typename T> __device__ __forceinline__ void pack_operand(uint32_t (&a)[4], const float (&x)[32], int i)
 {
     a[0] = pack2<T>(x[8 * i], x[8 * i + 1]);
     a[1] = pack2<T>(x[8 * i + 2], x[8 * i + 3]);
@@ -50,8 +55,11 @@ __device__ __forceinline__ void pack_operand(uint32_t (&a)[4], const float (&x)[
 }
 
 /* The state warpgroup's registers and the steps of its chain. */
-template <typename T> class StateChain
+template <typename T, bool kOutput> class StateChain
 {
+    using Stage = sm90::Stage<kOutput>;
+    using StateMap = sm90::StateMap<kOutput>;
+
   public:
     float S[2][32]; /* S^T, halves of K */
 
@@ -64,7 +72,7 @@ template <typename T> class StateChain
     /* Chunk `stage` up to V', from S alone. `length` rows of it are the sequence's. */
     __device__ __forceinline__ void start(const StageCursor &cursor, int length)
     {
-        const uint32_t stage = cursor.address(base_);
+        const uint32_t stage = cursor.address<kOutput>(base_);
         mbarrier_wait(barriers_.full(cursor.stage), cursor.parity);
         if (length < GDN_SM90_CHUNK) {
             clear_rows(stage + Stage::kK, length);
@@ -80,7 +88,9 @@ template <typename T> class StateChain
             wgmma_rs<T, false>(V_, state_[i], wgmma_operand(stage + Stage::kK + i / 4 * 8192 + i % 4 * 32), i > 0);
         }
         wgmma_commit();
-        store_operand();
+        if (kOutput) {
+            store_operand();
+        }
         float2 decay[8];
         load_row_factors(decay, stage + Stage::kDecayK);
         uint32_t v[4][4];
@@ -98,9 +108,11 @@ template <typename T> class StateChain
     /* S of chunk `cursor`, and the next chunk up to V'. */
     __device__ __forceinline__ void step(const StageCursor &cursor, const StageCursor &following)
     {
-        const uint32_t stage = cursor.address(base_), next = following.address(base_);
+        const uint32_t stage = cursor.address<kOutput>(base_), next = following.address<kOutput>(base_);
         update_state(stage);
-        store_values();
+        if (kOutput) {
+            store_values();
+        }
         mbarrier_wait(barriers_.full(following.stage), following.parity);
         const float end = load_shared_float(next + Stage::kEnd);
         wgmma_wait<1>(); /* the first half of S */
@@ -137,7 +149,9 @@ template <typename T> class StateChain
         load_row_factors(decay, next + Stage::kDecayK);
         uint32_t v[4][4];
         load_values(v, next);
-        store_operand();
+        if (kOutput) {
+            store_operand();
+        }
         release(cursor);
         wgmma_wait<0>();
         multiply_A(next, v, decay, GDN_SM90_CHUNK);
@@ -146,8 +160,10 @@ template <typename T> class StateChain
     /* S of chunk `cursor`, the last one before something else. */
     __device__ __forceinline__ void finish(const StageCursor &cursor)
     {
-        update_state(cursor.address(base_));
-        store_values();
+        update_state(cursor.address<kOutput>(base_));
+        if (kOutput) {
+            store_values();
+        }
         wgmma_wait<0>();
         release(cursor);
     }
@@ -254,8 +270,8 @@ template <typename T> class StateChain
     {
 #pragma unroll
         for (int i = 0; i < 4; ++i) {
-            ldmatrix_x4_trans(v[i], stage + Stage::kV + swizzled(16 * i + lane_ / 16 * 8 + lane_ % 8,
-                                                                 2 * warp_ + lane_ / 8 % 2));
+            ldmatrix_x4_trans(v[i], stage + Stage::kV +
+                                        swizzled(16 * i + lane_ / 16 * 8 + lane_ % 8, 2 * warp_ + lane_ / 8 % 2));
         }
     }
 
@@ -294,50 +310,115 @@ template <typename T> class StateChain
     int chunk_ = 0; /* chunks done so far, in all items */
 };
 
-/* Where an item's state comes from, and goes to. */
+/* Float32 states [slots, num_v_heads, V, K] of this library's own. */
+__device__ __forceinline__ gdn_sm90_states own_states(const gdn_sm90_prefill &p, float *data)
+{
+    constexpr int64_t kHead = static_cast<int64_t>(GDN_SM90_DIM) * GDN_SM90_DIM;
+    return {data, GDN_DTYPE_F32, 1, p.num_v_heads * kHead, kHead, GDN_SM90_DIM, 1};
+}
+
+/* This lane's part of identity^T: element (v, k) of half of it. */
+__device__ __forceinline__ void set_identity(float (&S)[2][32], int half)
+{
+    const int lane = threadIdx.x % 32;
+    const int v = half * GDN_SM90_HALF + threadIdx.x / 32 % 4 * 16 + lane / 4;
+#pragma unroll
+    for (int i = 0; i < 64; ++i) {
+        const int k = 64 * (i / 32) + i % 32 / 4 * 8 + 2 * (lane % 4) + i % 2;
+        S[i / 32][i % 32] = k == v + 8 * (i % 4 / 2) ? 1.0f : 0.0f;
+    }
+}
+
 __device__ __forceinline__ void load_item_state(const gdn_sm90_prefill &p, const Item &item, float (&S)[2][32])
 {
     const int v0 = item.half * GDN_SM90_HALF;
-    const gdn_sm90_states carry = {const_cast<float *>(p.carry_in), GDN_DTYPE_F32, 1, 0,
-                                   GDN_SM90_DIM * GDN_SM90_DIM,     GDN_SM90_DIM,  1};
-    if (!(item.flags & Item::kStarts)) {
-        load_state(S, carry, state_base(carry, 0, item.head, v0));
-    } else if (p.initial_state.data && (!p.has_initial_state || p.has_initial_state[item.seq])) {
-        const int64_t slot = p.read_slots ? load_index(p.read_slots, p.slots_dtype, item.seq) : item.seq;
-        load_state(S, p.initial_state, state_base(p.initial_state, slot, item.head, v0));
-    } else {
-#pragma unroll
-        for (int i = 0; i < 32; ++i) {
-            S[0][i] = 0.0f;
-            S[1][i] = 0.0f;
+    gdn_sm90_states states = p.initial_state;
+    int64_t slot = 0;
+    bool there = true;
+    switch (item.source) {
+    case kPlaceCaller:
+        there = states.data && (!p.has_initial_state || p.has_initial_state[item.seq]);
+        if (there) {
+            slot = p.read_slots ? load_index(p.read_slots, p.slots_dtype, item.seq) : item.seq;
         }
+        break;
+    case kPlaceCarry:
+        states = own_states(p, const_cast<float *>(p.carry_in));
+        break;
+    case kPlaceF:
+        states = own_states(p, p.segment_F);
+        slot = item.source_entry;
+        break;
+    case kPlaceE:
+        states = own_states(p, p.segment_E);
+        slot = item.source_entry;
+        break;
+    case kPlaceIdentity:
+        set_identity(S, item.half);
+        return;
+    default:
+        there = false;
+        break;
     }
+    if (there) {
+        load_state(S, states, state_base(states, slot, item.head, v0));
+        return;
+    }
+#pragma unroll
+    for (int i = 0; i < 32; ++i) {
+        S[0][i] = 0.0f;
+        S[1][i] = 0.0f;
+    }
+}
+
+/* Before a cut sequence's first segment is run over: its last one may write the slot that this one read, in another block. */
+__device__ __forceinline__ void keep_initial_state(const gdn_sm90_prefill &p, const Item &item, const float (&S)[2][32])
+{
+    const gdn_sm90_states states = own_states(p, p.segment_E);
+    store_state(S, states, state_base(states, item.target_entry, item.head, item.half * GDN_SM90_HALF));
 }
 
 __device__ __forceinline__ void store_item_state(const gdn_sm90_prefill &p, const Item &item, const float (&S)[2][32])
 {
-    const int v0 = item.half * GDN_SM90_HALF;
-    if (!(item.flags & Item::kEnds)) {
-        const gdn_sm90_states carry = {p.carry_out, GDN_DTYPE_F32, 1, 0, GDN_SM90_DIM * GDN_SM90_DIM, GDN_SM90_DIM, 1};
-        store_state(S, carry, state_base(carry, 0, item.head, v0));
-    } else if (p.final_state.data) {
-        const int64_t slot = p.write_slots ? load_index(p.write_slots, p.slots_dtype, item.seq) : item.seq;
-        store_state(S, p.final_state, state_base(p.final_state, slot, item.head, v0));
+    gdn_sm90_states states = p.final_state;
+    int64_t slot = item.target_entry;
+    switch (item.target) {
+    case kPlaceCaller:
+        slot = p.write_slots ? load_index(p.write_slots, p.slots_dtype, item.seq) : item.seq;
+        break;
+    case kPlaceCarry:
+        states = own_states(p, p.carry_out);
+        slot = 0;
+        break;
+    case kPlaceF:
+        states = own_states(p, p.segment_F);
+        break;
+    case kPlaceE:
+        states = own_states(p, p.segment_E);
+        break;
+    default:
+        return;
+    }
+    if (states.data) {
+        store_state(S, states, state_base(states, slot, item.head, item.half * GDN_SM90_HALF));
     }
 }
 
-template <typename T>
+template <typename T, bool kOutput>
 __device__ __forceinline__ void advance_states(const gdn_sm90_prefill &p, uint32_t base, const Barriers &barriers)
 {
-    StateChain<T> chain(base, barriers);
+    StateChain<T, kOutput> chain(base, barriers);
     StageCursor cursor;
     for (;;) {
         mbarrier_wait(barriers.full(cursor.stage), cursor.parity);
-        const Item item = load_item(cursor.address(base));
+        const Item item = load_item(cursor.address<kOutput>(base) + Stage<kOutput>::kItem);
         if (item.chunks < 0) {
             return;
         }
         load_item_state(p, item, chain.S);
+        if (!kOutput && item.source == kPlaceCaller) {
+            keep_initial_state(p, item, chain.S);
+        }
         if (item.total() == 0) {
             chain.release(cursor);
             cursor.advance();
@@ -364,6 +445,8 @@ __device__ __forceinline__ void advance_states(const gdn_sm90_prefill &p, uint32
 template <typename T>
 __device__ __forceinline__ void compute_outputs(const gdn_sm90_prefill &p, uint32_t base, const Barriers &barriers)
 {
+    using Stage = sm90::Stage<true>;
+    using StateMap = sm90::StateMap<true>;
     const int lane = threadIdx.x % 32;
     const int warp = __shfl_sync(0xffffffffu, threadIdx.x / 32 % 4, 0);
     const int g = lane / 4;
@@ -371,7 +454,7 @@ __device__ __forceinline__ void compute_outputs(const gdn_sm90_prefill &p, uint3
     int chunk = 0; /* done so far, in all items */
     for (;;) {
         mbarrier_wait(barriers.full(cursor.stage), cursor.parity);
-        const Item item = load_item(cursor.address(base));
+        const Item item = load_item(cursor.address<true>(base) + Stage::kItem);
         const int total = item.total();
         if (total <= 0) {
             if (item.chunks < 0) {
@@ -384,7 +467,7 @@ __device__ __forceinline__ void compute_outputs(const gdn_sm90_prefill &p, uint3
         }
         for (int c = 0; c < total; ++c) {
             const int buffer = chunk & 1;
-            const uint32_t stage = cursor.address(base);
+            const uint32_t stage = cursor.address<true>(base);
             const uint32_t values = base + StateMap::kNewV + buffer * 8192;
             const uint32_t tile = base + StateMap::kO + buffer * 8192;
             mbarrier_wait(barriers.full(cursor.stage), cursor.parity);
@@ -457,29 +540,32 @@ __device__ __forceinline__ void compute_outputs(const gdn_sm90_prefill &p, uint3
     }
 }
 
-template <typename T>
-__global__ void __launch_bounds__(kStateThreads, 1) state_output_kernel(const __grid_constant__ gdn_sm90_prefill p)
+/* With kOutput the state_output kernel, else state_only. */
+template <typename T, bool kOutput>
+__global__ void __launch_bounds__(StateBlock<kOutput>::kThreads, StateBlock<kOutput>::kPerMultiprocessor)
+    state_kernel(const __grid_constant__ gdn_sm90_prefill p)
 {
+    using Block = StateBlock<kOutput>;
     const uint32_t base = shared_memory_base();
-    const Barriers barriers = {base + StateMap::kBarriers};
+    const Barriers barriers = {base + StateMap<kOutput>::kBarriers};
     const int warpgroup = __shfl_sync(0xffffffffu, threadIdx.x / 128, 0);
     if (threadIdx.x == 0) {
-        barriers.init();
+        barriers.init(kOutput);
     }
     __syncthreads();
     if (warpgroup == 0) {
-        registers_release<kCopyRegisters>();
+        registers_release<Block::kCopyRegisters>();
         const int warp = __shfl_sync(0xffffffffu, threadIdx.x / 32, 0);
         if (warp == 0) {
-            load_items(p, base, barriers);
-        } else if (warp == 1) {
+            load_items<kOutput>(p, base, barriers);
+        } else if (kOutput && warp == 1) {
             store_outputs(p, base, barriers);
         }
     } else if (warpgroup == 1) {
-        registers_claim<kStateRegisters>();
-        advance_states<T>(p, base, barriers);
-    } else {
-        registers_release<kOutputRegisters>();
+        registers_claim<Block::kStateRegisters>();
+        advance_states<T, kOutput>(p, base, barriers);
+    } else if constexpr (kOutput) {
+        registers_release<Block::kOutputRegisters>();
         compute_outputs<T>(p, base, barriers);
     }
 }

@@ -12,36 +12,44 @@ namespace sm90
 
 constexpr int kStages = 3;
 
-/* One stage: a chunk's operands. From a multiple of 1024 bytes on. */
-struct Stage {
+/* One stage: a chunk's operands, from a multiple of 1024 bytes on. Without outputs Q and P are left out. */
+template <bool kOutput> struct Stage {
     static constexpr uint32_t kK = 0; /* 64 x 128: two swizzled halves of 64 columns */
-    static constexpr uint32_t kQ = kK + 16384;
-    static constexpr uint32_t kV = kQ + 16384; /* 64 x 64 */
-    static constexpr uint32_t kRecord = kV + 8192;
-    static constexpr uint32_t kA = kRecord + GDN_SM90_RECORD_A;
-    static constexpr uint32_t kP = kRecord + GDN_SM90_RECORD_P;
-    static constexpr uint32_t kDecayK = kRecord + GDN_SM90_RECORD_DECAY_K;
-    static constexpr uint32_t kDecayEnd = kRecord + GDN_SM90_RECORD_DECAY_END;
-    static constexpr uint32_t kDecayQ = kRecord + GDN_SM90_RECORD_DECAY_Q;
-    static constexpr uint32_t kEnd = kRecord + GDN_SM90_RECORD_END;
-    static constexpr uint32_t kItem = kRecord + GDN_SM90_RECORD_BYTES - 64; /* Item, with an item's first chunk */
-    static constexpr uint32_t kBytes = kRecord + GDN_SM90_RECORD_BYTES;
-    static constexpr uint32_t kLoaded = 16384 + 16384 + 8192 + GDN_SM90_RECORD_USED;
+    static constexpr uint32_t kV = kK + 16384; /* 64 x 64 */
+    static constexpr uint32_t kA = kV + 8192; /* the record, or its first and its last part */
+    static constexpr uint32_t kP = kA + GDN_SM90_RECORD_P;
+    static constexpr uint32_t kDecays = kA + (kOutput ? GDN_SM90_RECORD_DECAY_K : GDN_SM90_RECORD_P);
+    static constexpr uint32_t kDecayK = kDecays;
+    static constexpr uint32_t kDecayEnd = kDecays + GDN_SM90_RECORD_DECAY_END - GDN_SM90_RECORD_DECAY_K;
+    static constexpr uint32_t kDecayQ = kDecays + GDN_SM90_RECORD_DECAY_Q - GDN_SM90_RECORD_DECAY_K;
+    static constexpr uint32_t kEnd = kDecays + GDN_SM90_RECORD_END - GDN_SM90_RECORD_DECAY_K;
+    static constexpr uint32_t kItem = kDecays + 1024 - 64; /* Item, with an item's first chunk */
+    static constexpr uint32_t kQ = kDecays + 1024;
+    static constexpr uint32_t kBytes = kQ + (kOutput ? 16384 : 0);
+    static constexpr uint32_t kDecayBytes = GDN_SM90_RECORD_USED - GDN_SM90_RECORD_DECAY_K;
+    static constexpr uint32_t kLoaded = 16384 + 8192 + (kOutput ? 16384 + GDN_SM90_RECORD_USED : 8192 + kDecayBytes);
 };
 
-struct StateMap {
-    static constexpr uint32_t kS = kStages * Stage::kBytes; /* S^T in 16 bits, 64 x 128 as two halves */
-    static constexpr uint32_t kNewV = kS + 16384; /* two buffers of V'^T, 64 x 64 */
-    static constexpr uint32_t kO = kNewV + 2 * 8192; /* two buffers of O, 64 x 64 */
-    static constexpr uint32_t kOutputs = kO + 2 * 8192; /* Output of each of them */
+template <bool kOutput> struct StateMap {
+    static constexpr uint32_t kS = kStages * Stage<kOutput>::kBytes; /* S^T in 16 bits, 64 x 128 as two halves */
+    static constexpr uint32_t kNewV = kS + (kOutput ? 16384 : 0); /* two buffers of V'^T, 64 x 64 */
+    static constexpr uint32_t kO = kNewV + (kOutput ? 2 * 8192 : 0); /* two buffers of O, 64 x 64 */
+    static constexpr uint32_t kOutputs = kO + (kOutput ? 2 * 8192 : 0); /* Output of each of them */
     static constexpr uint32_t kBarriers = kOutputs + 2 * 16;
     static constexpr uint32_t kBytes = kBarriers + 8 * (2 * kStages + 8);
 };
 
-static_assert(Stage::kBytes % 1024 == 0 && Stage::kRecord % 1024 == 0, "tiles are swizzled by address");
-static_assert(Stage::kItem >= Stage::kRecord + GDN_SM90_RECORD_USED && Stage::kItem % 16 == 0,
-              "the copy engine leaves the item alone");
-static_assert(StateMap::kBytes + 1024 <= 232448, "what a block of sm_90 may have");
+template <bool kOutput> constexpr bool kStageFits()
+{
+    using S = Stage<kOutput>;
+    static_assert(S::kBytes % 1024 == 0 && S::kA % 1024 == 0 && S::kQ % 1024 == 0, "tiles are swizzled by address");
+    static_assert(S::kItem >= S::kDecays + S::kDecayBytes && S::kItem % 16 == 0,
+                  "the copy engine leaves the item alone");
+    return true;
+}
+static_assert(kStageFits<true>() && kStageFits<false>(), "");
+static_assert(StateMap<true>::kBytes + 1024 <= 232448, "what a block of sm_90 may have");
+static_assert(2 * (StateMap<false>::kBytes + 1024 + 1024) <= 228 * 1024, "two blocks a multiprocessor");
 
 /* Arrivals are one a warp, lane 0's, except the copy thread's own. Numbers count chunks (stages: stage uses), from 0. */
 struct Barriers {
@@ -52,7 +60,7 @@ struct Barriers {
     {
         return base + 8 * stage;
     }
-    /* Both consumers are done with a stage; 8. */
+    /* The consumers are done with a stage; 8, without outputs 4. */
     __device__ __forceinline__ uint32_t empty(int stage) const
     {
         return base + 8 * (kStages + stage);
@@ -84,11 +92,11 @@ struct Barriers {
     }
 
     /* One thread. */
-    __device__ __forceinline__ void init() const
+    __device__ __forceinline__ void init(bool outputs) const
     {
         for (int stage = 0; stage < kStages; ++stage) {
             mbarrier_init(full(stage), 1);
-            mbarrier_init(empty(stage), 8);
+            mbarrier_init(empty(stage), outputs ? 8 : 4);
         }
         mbarrier_init(values(), 4);
         mbarrier_init(state_free(), 4);
@@ -114,13 +122,25 @@ struct StageCursor {
             parity ^= 1;
         }
     }
-    __device__ __forceinline__ uint32_t address(uint32_t base) const
+    template <bool kOutput> __device__ __forceinline__ uint32_t address(uint32_t base) const
     {
-        return base + stage * Stage::kBytes;
+        return base + stage * Stage<kOutput>::kBytes;
     }
 };
 
-/* One (sequence, value head, half of V) of the wave. The copy warp writes it into the item's first stage. */
+/* Where a state comes from and goes to. */
+enum StatePlace : int {
+    kPlaceNone, /* to nowhere */
+    kPlaceZero,
+    kPlaceIdentity,
+    kPlaceCaller, /* the initial or the final state */
+    kPlaceCarry, /* between waves */
+    kPlaceF, /* between segments */
+    kPlaceE /* a segment's E; for a sequence's first segment, which has none, its initial state */
+};
+
+/* One (segment, value head, half of V) of the wave; where a sequence is not cut, all its chunks there are the segment.
+ * The copy warp writes it into the item's first stage. */
 struct Item {
     int chunks; /* full ones; -1: no more items */
     int tail; /* tokens of a last, shorter chunk; 0: none. An empty sequence has neither */
@@ -128,9 +148,10 @@ struct Item {
     int head;
     int half;
     int token, row; /* tensor map coordinates of the first token */
-    int flags; /* kStarts, kEnds: the sequence begins, ends in this wave */
-
-    static constexpr int kStarts = 1, kEnds = 2;
+    int source; /* a StatePlace */
+    int source_entry; /* of a segment, for kPlaceF and kPlaceE */
+    int target;
+    int target_entry;
 
     __device__ __forceinline__ int total() const
     {
@@ -138,16 +159,18 @@ struct Item {
     }
 };
 
-__device__ __forceinline__ void store_item(uint32_t stage, const Item &item)
+__device__ __forceinline__ void store_item(uint32_t address, const Item &item)
 {
-    store_shared_16(stage + Stage::kItem, make_uint4(item.chunks, item.tail, item.seq, item.head));
-    store_shared_16(stage + Stage::kItem + 16, make_uint4(item.half, item.token, item.row, item.flags));
+    store_shared_16(address, make_uint4(item.chunks, item.tail, item.seq, item.head));
+    store_shared_16(address + 16, make_uint4(item.half, item.token, item.row, item.source));
+    store_shared_16(address + 32, make_uint4(item.source_entry, item.target, item.target_entry, 0));
 }
 
-__device__ __forceinline__ Item load_item(uint32_t stage)
+__device__ __forceinline__ Item load_item(uint32_t address)
 {
-    const uint4 a = load_shared_16(stage + Stage::kItem);
-    const uint4 b = load_shared_16(stage + Stage::kItem + 16);
+    const uint4 a = load_shared_16(address);
+    const uint4 b = load_shared_16(address + 16);
+    const uint4 c = load_shared_16(address + 32);
     Item item;
     /* Equal in all lanes; the shuffle lets the compiler know. */
     item.chunks = __shfl_sync(0xffffffffu, static_cast<int>(a.x), 0);
@@ -157,7 +180,10 @@ __device__ __forceinline__ Item load_item(uint32_t stage)
     item.half = static_cast<int>(b.x);
     item.token = static_cast<int>(b.y);
     item.row = static_cast<int>(b.z);
-    item.flags = static_cast<int>(b.w);
+    item.source = static_cast<int>(b.w);
+    item.source_entry = static_cast<int>(c.x);
+    item.target = static_cast<int>(c.y);
+    item.target_entry = static_cast<int>(c.z);
     return item;
 }
 

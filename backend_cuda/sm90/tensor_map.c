@@ -47,13 +47,13 @@ gdn_status gdn_sm90_tensor_map(CUtensorMap *map, const char *name, gdn_dtype dty
     const cuuint32_t ones[4] = {1, 1, 1, 1};
     void *address = NULL;
     memcpy(&address, &data, sizeof(address)); /* the driver's parameter is not const */
-    const CUresult result = encode(map, type, 4, address, size, strides, box, ones, CU_TENSOR_MAP_INTERLEAVE_NONE,
-                                   CU_TENSOR_MAP_SWIZZLE_128B, CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
-                                   CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+    const CUresult result =
+        encode(map, type, 4, address, size, strides, box, ones, CU_TENSOR_MAP_INTERLEAVE_NONE,
+               CU_TENSOR_MAP_SWIZZLE_128B, CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
     if (result != CUDA_SUCCESS) {
         return gdn_fail(GDN_ERROR_DEVICE,
-                        "%s: cuTensorMapEncodeTiled: error %d for token stride %lld, head stride %lld, pointer %p", name,
-                        (int)result, (long long)layout->token_stride, (long long)layout->head_stride, data);
+                        "%s: cuTensorMapEncodeTiled: error %d for token stride %lld, head stride %lld, pointer %p",
+                        name, (int)result, (long long)layout->token_stride, (long long)layout->head_stride, data);
     }
     return GDN_OK;
 }
