@@ -1,0 +1,108 @@
+#!/bin/sh
+# The gdn program from outside: what it computes, its exit codes, and that wrong usage is one line that says what is right.
+#   commands_test.sh GDN DATA_FOLDER SCRATCH_FOLDER
+set -u
+gdn=$1
+data=$2
+scratch=$3
+rm -rf "$scratch"
+mkdir -p "$scratch"
+failures=0
+
+fail() {
+    echo "FAIL: $*"
+    failures=$((failures + 1))
+}
+
+# expect CODE ARGUMENTS...: runs gdn; output in $scratch/out and $scratch/err.
+expect() {
+    wanted=$1
+    shift
+    "$gdn" "$@" >"$scratch/out" 2>"$scratch/err"
+    code=$?
+    [ "$code" -eq "$wanted" ] || fail "gdn $*: exit code $code, expected $wanted: $(cat "$scratch/err")"
+}
+
+# says TEXT: the last run's standard output has it.
+says() { grep -qF -- "$1" "$scratch/out" || fail "no '$1' in: $(cat "$scratch/out")"; }
+
+# refuses TEXT ARGUMENTS...: exit code 2, nothing on stdout, one line on stderr that has the text.
+refuses() {
+    text=$1
+    shift
+    expect 2 "$@"
+    [ -s "$scratch/out" ] && fail "gdn $*: wrong usage printed to stdout"
+    [ "$(wc -l <"$scratch/err")" -eq 1 ] || fail "gdn $*: not one line: $(cat "$scratch/err")"
+    grep -qF -- "$text" "$scratch/err" || fail "gdn $*: no '$text' in: $(cat "$scratch/err")"
+}
+
+expect 0 --version
+says "gdn "
+expect 0 --help
+for command in info prefill decode verify bench; do
+    expect 0 $command --help
+    says "usage: gdn $command"
+done
+expect 0 info --self-test
+says "self-test of cpu: PASS"
+expect 0 info --json
+says '"version"'
+
+# Every recorded layer, within float32 rounding of what its own model computed, by prefill and by decode.
+for file in "$data"/*.safetensors; do
+    expect 0 prefill "$file" -o "$scratch/prefill.safetensors" --backend cpu --min-time 0 --max-error 2e-6
+    says "o against ref.o"
+    says "final_state against ref.final_state"
+    expect 0 decode "$file" -o "$scratch/decode.safetensors" --backend cpu --tokens-per-row 3 --max-error 2e-6
+    says "o against ref.o"
+    [ -s "$scratch/decode.safetensors" ] || fail "decode wrote nothing"
+    # What was written is a layer file's output, not its input: read again it is refused by name.
+    expect 1 prefill "$scratch/prefill.safetensors" --backend cpu
+    grep -q "tensors q" "$scratch/err" || fail "an output read as input: $(cat "$scratch/err")"
+done
+one=$(find "$data" -name '*decode*.safetensors')
+expect 0 prefill "$one" --backend cpu --min-time 0 --dtype bf16 --impl generic --chunk 16
+says "generic"
+expect 1 prefill "$one" --backend cpu --min-time 0 --max-error 1e-12
+expect 1 prefill "$scratch/no-such-file" --backend cpu
+expect 1 prefill "$one" --backend cpu --min-time 0 -o "$scratch/no/such/folder"
+head -c 5000 "$one" >"$scratch/cut.safetensors"
+expect 1 prefill "$scratch/cut.safetensors" --backend cpu
+[ "$(wc -l <"$scratch/err")" -eq 1 ] || fail "a cut file: not one line: $(cat "$scratch/err")"
+
+expect 0 verify --backend cpu --count 25 --seed 3 'heads=1/2 dim=16 seqs=70,0,5' --repro
+says "PASS: 26 passed, 0 failed, 0 skipped"
+says "repro: gdn verify 'heads=1/2 dim=16 seqs=70,0,5'"
+expect 0 verify --backend cpu --count 15 --impl generic --quiet
+says "0 failed"
+# TF32 products exist on no CPU: what is asked for and cannot be is a failure.
+expect 1 verify --backend cpu 'heads=2 dim=16 tokens=20 numerics=tf32'
+says "FAIL GDN_ERROR_UNSUPPORTED"
+says "repro: gdn verify"
+
+expect 0 bench --backend cpu --no-ceilings --repeat 3 'heads=2 dim=16 tokens=20' 'op=decode heads=2 dim=16 rows=2 state=pool'
+says "op=decode"
+expect 0 bench --backend cpu --no-ceilings --repeat 3 --json 'heads=2 dim=16 tokens=20'
+says '"tokens_per_second"'
+
+refuses "allowed: info, prefill, decode, verify, bench"
+refuses "unknown command 'run'" run
+refuses "operand 'x' is not expected" info x
+refuses "unknown or ambiguous option '--fast'" bench --fast
+refuses "lacks its value" bench --repeat
+refuses "--repeat: '0' is not an integer in 1..4096" bench --repeat 0 'tokens=1'
+refuses "--threads: 'two' is not an integer" verify --threads two --count 1
+refuses "--backend: 'gpu' is not one of auto, cpu, cuda" prefill --backend gpu x
+refuses "--dtype: 'f64' is not one of f32, bf16, f16" prefill --dtype f64 x
+refuses "exactly one" prefill
+refuses "exactly one" decode a b
+refuses "--tokens-per-row: '17'" decode -n 17 x
+refuses "no problem given" verify
+refuses "is not a key" verify 'head=1'
+refuses "problem 2: tokens: 'x'" bench 'tokens=1' 'tokens=x'
+
+if [ "$failures" -ne 0 ]; then
+    echo "$failures failures"
+    exit 1
+fi
+rm -rf "$scratch"
