@@ -1,6 +1,10 @@
 /* The fused implementations, best first. Core's generic prefill comes after them. */
 #include "cuda_backend.h"
+#include "impl_decode.h"
+#include "impl_fused_mma.h"
 
 const gdn_implementation *const gdn_cuda_implementations[] = {
+    &gdn_cuda_fused_mma,
+    &gdn_cuda_decode,
     NULL,
 };

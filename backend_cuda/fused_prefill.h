@@ -21,6 +21,8 @@ extern "C" {
 #endif
 
 #define GDN_FUSED_CHUNK 64
+#define GDN_FUSED_MAX_HEADS_PER_BLOCK 8
+#define GDN_FUSED_MAX_STAGES 4
 
 /* The record of one (chunk slot, value head). A' and P are lower triangles of 16 x 16 blocks, block (i, j) at
  * i (i + 1) / 2 + j, each the 512 bytes that 32 lanes hold of it as the B operand of mma m16n8k16:
@@ -84,7 +86,7 @@ typedef struct gdn_fused_prefill {
     int32_t checkpoint_form, checkpoint_interval, checkpoint_index_dtype;
     int64_t num_checkpoints;
     const void *checkpoint_positions, *checkpoint_offsets;
-    int64_t *checkpoint_bases; /* EVERY: [sequences], each sequence's first entry (gdn_fused_checkpoint_bases) */
+    int64_t *checkpoint_bases; /* EVERY: [sequences], each sequence's first entry (gdn_fused_bases) */
 
     const gdn_chunk *chunks; /* the whole chunk table */
     int64_t wave_begin; /* the wave's slots are chunks[wave_begin .. wave_begin + wave_slots) */
@@ -102,6 +104,17 @@ typedef struct gdn_fused_prefill {
     float one; /* 1 */
     int32_t lanes; /* state_output: sequences that are worked on at once, at most */
 } gdn_fused_prefill;
+
+/* Checkpoints every `interval` tokens: fills bases[num_seqs]. */
+typedef struct gdn_fused_bases {
+    const void *cu_seqlens; /* NULL: an equal-length batch of row_length tokens each */
+    int32_t cu_seqlens_dtype;
+    int32_t interval;
+    int64_t row_length, num_seqs, total_tokens;
+    int64_t *bases;
+} gdn_fused_bases;
+
+int gdn_fused_bases_launch(const gdn_fused_bases *bases, struct CUstream_st *stream);
 
 /* Shared memory, in bytes, that a block asks for. */
 size_t gdn_fused_intra_smem(int32_t head_k_dim, int32_t heads_per_block);

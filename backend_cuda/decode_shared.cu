@@ -1,0 +1,170 @@
+/* Decode of any state layout and any dims, a tile of the state in shared memory: the arithmetic of decode.cu.
+ *
+ * A block has `columns` columns v of one head of one row. Its threads are columns x parts; part i takes k = i, i + parts,
+ * ... of each product, and the parts' sums are added in order.
+ *
+ *     tile [K][columns + 1] | q, k and gates of `group` tokens | partial sums [2][parts][columns]
+ */
+#include "decode_row.cuh"
+
+#include <cuda_runtime.h>
+
+namespace gdn
+{
+namespace
+{
+
+constexpr int kThreads = 128;
+
+/* Neighbouring threads move neighbouring elements of memory, whichever way the state is stored. */
+struct TileWalk {
+    int k_first, k_step, v_first, v_step;
+
+    __device__ __forceinline__ TileWalk(const gdn_fused_state &state, int columns)
+    {
+        if (state.k_stride == 1) {
+            k_first = threadIdx.x % 32;
+            k_step = 32;
+            v_first = threadIdx.x / 32;
+            v_step = kThreads / 32;
+        } else {
+            v_first = threadIdx.x % columns;
+            v_step = columns;
+            k_first = threadIdx.x / columns;
+            k_step = kThreads / columns;
+        }
+    }
+};
+
+__device__ __forceinline__ void store_tile(const gdn_decode_params &p, const gdn_fused_state &state, int64_t slot,
+                                           const Place &place, const float *tile)
+{
+    const int64_t base = slot * state.slot_stride + place.head * state.head_stride;
+    const TileWalk walk(state, p.columns);
+    const int columns = min(p.columns, p.head_v_dim - place.v0);
+    for (int c = walk.v_first; c < columns; c += walk.v_step) {
+        for (int k = walk.k_first; k < p.head_k_dim; k += walk.k_step) {
+            store_element(state.data, state.dtype, base + (place.v0 + c) * state.v_stride + k * state.k_stride,
+                          tile[k * (p.columns + 1) + c]);
+        }
+    }
+}
+
+__device__ __forceinline__ void load_tile(const gdn_decode_params &p, const gdn_fused_state &state, int64_t slot,
+                                          const Place &place, float *tile)
+{
+    const int64_t base = slot * state.slot_stride + place.head * state.head_stride;
+    const TileWalk walk(state, p.columns);
+    const int columns = min(p.columns, p.head_v_dim - place.v0);
+    for (int c = walk.v_first; c < columns; c += walk.v_step) {
+#pragma unroll 8
+        for (int k = walk.k_first; k < p.head_k_dim; k += walk.k_step) {
+            tile[k * (p.columns + 1) + c] =
+                load_element(state.data, state.dtype, base + (place.v0 + c) * state.v_stride + k * state.k_stride);
+        }
+    }
+}
+
+__global__ void __launch_bounds__(kThreads) decode_shared_kernel(const __grid_constant__ gdn_decode_params p)
+{
+    extern __shared__ __align__(16) float smem[];
+    if (blockIdx.x == 0) {
+        if (!p.checked) {
+            report_rows(p);
+        }
+        return;
+    }
+    const Place place = place_of(p, p.columns);
+    const Row row = row_of(p, place.row);
+    if (row.skipped || (p.checked && p.fault->code != GDN_FAULT_NONE)) {
+        return;
+    }
+    const int K = p.head_k_dim;
+    const int stride = p.columns + 1;
+    const int parts = kThreads / p.columns;
+    const int c = threadIdx.x % p.columns;
+    const int part = threadIdx.x / p.columns;
+    const bool inside = place.v0 + c < p.head_v_dim;
+    float *const tile = smem;
+    float *const tokens = tile + (K * stride + 3) / 4 * 4;
+    float *const sums = tokens + p.group * token_floats(K);
+
+    for (int i = threadIdx.x; i < K * stride; i += kThreads) {
+        tile[i] = 0.0f;
+    }
+    __syncthreads();
+    if (p.initial_state.data && (!p.has_initial_state || p.has_initial_state[place.row])) {
+        load_tile(p, p.initial_state, row.read, place, tile);
+    }
+    __syncthreads();
+    const int64_t v_at = place.row * p.v.row_stride + place.head * p.v.head_stride + place.v0 + c;
+    const int64_t o_at = place.row * p.o.row_stride + place.head * p.o.head_stride + place.v0 + c;
+    for (int t = 0; t < row.tokens; ++t) {
+        const int in_group = t % p.group;
+        if (in_group == 0) {
+            prepare_tokens(p, place.row, t, min(p.group, row.tokens - t), place.head, tokens);
+            __syncthreads();
+        }
+        const float *const token = tokens + in_group * token_floats(K);
+        const float alpha = token[2 * K], beta = token[2 * K + 1], qk = token[2 * K + 2];
+        float ks = 0.0f, qs = 0.0f;
+        for (int k = part; k < K; k += parts) {
+            const float s = tile[k * stride + c];
+            ks = fmaf(token[k], s, ks);
+            qs = fmaf(token[K + k], s, qs);
+        }
+        sums[part * p.columns + c] = ks;
+        sums[(parts + part) * p.columns + c] = qs;
+        __syncthreads();
+        ks = 0.0f;
+        qs = 0.0f;
+        for (int i = 0; i < parts; ++i) {
+            ks += sums[i * p.columns + c];
+            qs += sums[(parts + i) * p.columns + c];
+        }
+        const float value = inside ? load_element(p.v.data, p.v.dtype, v_at + t * p.v.token_stride) : 0.0f;
+        const float u = beta * (value - alpha * ks);
+        if (inside && part == 0) {
+            store_element(p.o.data, p.o.dtype, o_at + t * p.o.token_stride, p.scale * fmaf(qk, u, alpha * qs));
+        }
+        for (int k = part; k < K; k += parts) {
+            tile[k * stride + c] = fmaf(u, token[k], alpha * tile[k * stride + c]);
+        }
+        __syncthreads();
+        if (p.token_slots) {
+            const int64_t slot = load_index(p.token_slots, p.slots_dtype, place.row * p.tokens_per_row + t);
+            if (slot >= 0) {
+                store_tile(p, p.token_states, slot, place, tile);
+                __syncthreads();
+            }
+        }
+    }
+    if (p.final_state.data) {
+        store_tile(p, p.final_state, row.write, place, tile);
+    }
+}
+
+} // namespace
+} // namespace gdn
+
+size_t gdn_decode_shared_smem(const gdn_decode_params *decode)
+{
+    const size_t K = static_cast<size_t>(decode->head_k_dim);
+    const size_t tile = (K * (static_cast<size_t>(decode->columns) + 1) + 3) / 4 * 4;
+    const size_t tokens = static_cast<size_t>(decode->group) * (2 * K + 4);
+    return (tile + tokens + 2 * gdn::kThreads) * sizeof(float);
+}
+
+int gdn_decode_shared_launch(const gdn_decode_params *decode, struct CUstream_st *stream)
+{
+    const size_t smem = gdn_decode_shared_smem(decode);
+    const cudaError_t error = cudaFuncSetAttribute(gdn::decode_shared_kernel,
+                                                   cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(smem));
+    if (error != cudaSuccess) {
+        return error;
+    }
+    const int64_t v_blocks = (decode->head_v_dim + decode->columns - 1) / decode->columns;
+    const int64_t blocks = decode->num_rows * decode->num_v_heads * v_blocks + 1;
+    gdn::decode_shared_kernel<<<static_cast<unsigned>(blocks), gdn::kThreads, smem, stream>>>(*decode);
+    return cudaPeekAtLastError();
+}

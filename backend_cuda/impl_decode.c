@@ -1,0 +1,166 @@
+/* "cuda.decode": decode.h as an implementation that plans can choose. It takes every valid decode problem. */
+#include "impl_decode.h"
+
+#include "cuda_device.h"
+#include "cuda_error.h"
+#include "decode.h"
+#include "impl_fused_mma.h"
+
+#include <stdio.h>
+
+/* Tokens whose q and k a block keeps at once: all 16 for the dims of the register kernel. */
+#define GROUP_FLOATS 8448
+
+static bool in_registers(const gdn_problem *problem)
+{
+    const gdn_fused_state state = gdn_fused_state_of(&problem->state, NULL);
+    const gdn_fused_state final_state = gdn_fused_state_of(&problem->final_state, NULL);
+    if (!gdn_decode_in_registers(problem->head_k_dim, &state, problem->state.alignment)) {
+        return false;
+    }
+    return problem->state_form == GDN_STATE_POOL ||
+           (final_state.dtype == state.dtype &&
+            gdn_decode_in_registers(problem->head_k_dim, &final_state, problem->final_state.alignment));
+}
+
+static bool supports(const gdn_device *device, const gdn_problem *problem, gdn_reason *reason)
+{
+    const int64_t blocks_per_row = (int64_t)problem->num_v_heads * ((problem->head_v_dim + 7) / 8);
+    (void)device;
+    if (problem->max_seqs > (INT32_MAX - 1) / blocks_per_row) {
+        (void)snprintf(reason->text, sizeof(reason->text), "max_seqs %lld needs more than 2^31 blocks",
+                       (long long)problem->max_seqs);
+        return false;
+    }
+    return true;
+}
+
+/* The workspace is the fault word alone, which core has booked. */
+static gdn_status book(const gdn_device *device, const gdn_problem *problem, size_t max_workspace, gdn_choice *choice)
+{
+    (void)device;
+    (void)problem;
+    (void)max_workspace;
+    choice->chunk_size = 0;
+    return GDN_OK;
+}
+
+static gdn_fused_operand operand_of(const gdn_layout *layout, const void *data, int32_t tokens_per_row)
+{
+    gdn_fused_operand operand;
+    operand.data = (void *)(uintptr_t)data;
+    operand.dtype = (int32_t)layout->dtype;
+    operand.row_stride = layout->row_stride != 0 ? layout->row_stride : tokens_per_row * layout->token_stride;
+    operand.token_stride = layout->token_stride;
+    operand.head_stride = layout->head_stride;
+    return operand;
+}
+
+static gdn_decode_params params_of(const gdn_decode_run *run)
+{
+    const gdn_problem *const problem = run->problem;
+    const gdn_decode_args *const args = run->args;
+    const int32_t T = problem->tokens_per_row;
+    gdn_decode_params p = {0};
+    p.num_rows = args->num_rows;
+    p.tokens_per_row = T;
+    p.num_k_heads = problem->num_k_heads;
+    p.num_v_heads = problem->num_v_heads;
+    p.head_k_dim = problem->head_k_dim;
+    p.head_v_dim = problem->head_v_dim;
+    p.tiled_heads = problem->head_map == GDN_HEAD_MAP_TILED;
+    p.heads_per_group = problem->num_v_heads / problem->num_k_heads;
+    p.scale = problem->scale;
+    p.gate_form = (int32_t)problem->gate_form;
+    p.beta_form = (int32_t)problem->beta_form;
+    p.qk_norm = (int32_t)problem->qk_norm;
+    p.beta_scale = problem->beta_scale;
+    p.qk_norm_eps = problem->qk_norm_eps;
+    p.q = operand_of(&problem->q, args->q, T);
+    p.k = operand_of(&problem->k, args->k, T);
+    p.v = operand_of(&problem->v, args->v, T);
+    p.o = operand_of(&problem->o, args->o, T);
+    p.gate = operand_of(&problem->gate, args->gate, T);
+    p.beta = operand_of(&problem->beta, args->beta, T);
+    p.A_log = args->A_log;
+    p.dt_bias = args->dt_bias;
+    p.num_tokens = args->num_tokens;
+    p.initial_state = gdn_fused_state_of(&problem->state, args->state);
+    if (problem->state_form == GDN_STATE_POOL) {
+        p.final_state = gdn_fused_state_of(&problem->state, args->write_slots != NULL ? args->state : NULL);
+        p.token_states = gdn_fused_state_of(&problem->state, args->state);
+        p.read_slots = args->read_slots;
+        p.write_slots = args->write_slots;
+        p.token_slots = args->token_slots;
+        p.slots_dtype = (int32_t)problem->slots_dtype;
+        p.num_slots = args->num_slots;
+    } else {
+        p.final_state = gdn_fused_state_of(&problem->final_state, args->final_state);
+    }
+    p.has_initial_state = args->has_initial_state;
+    p.fault = (gdn_metadata_fault *)(void *)run->workspace;
+    p.checked = problem->check != 0;
+    p.group = GROUP_FLOATS / (2 * p.head_k_dim + 4);
+    p.group = p.group < T ? p.group : T;
+    return p;
+}
+
+/* Blocks of one warp where there is little to do, so that it spreads; of four where there is much. */
+static int32_t warps_of(const gdn_decode_params *p, int32_t num_sms)
+{
+    int32_t warps = 4;
+    while (warps > 1) {
+        const int32_t columns = gdn_decode_block_columns(p->head_k_dim, warps);
+        const int64_t blocks = p->num_rows * p->num_v_heads * ((p->head_v_dim + columns - 1) / columns);
+        if (blocks >= 2 * (int64_t)num_sms && columns <= p->head_v_dim) {
+            break;
+        }
+        warps /= 2;
+    }
+    return warps;
+}
+
+static gdn_status launch(const gdn_device *device, const gdn_decode_run *run)
+{
+    struct CUstream_st *const stream = run->stream;
+    gdn_decode_params p = params_of(run);
+    if (p.num_rows == 0) {
+        GDN_CUDA_TRY((cudaError_t)gdn_decode_report_launch(&p, stream));
+        return GDN_OK;
+    }
+    if (p.checked) {
+        GDN_CUDA_TRY((cudaError_t)gdn_decode_check_launch(&p, stream));
+    }
+    if (in_registers(run->problem)) {
+        p.warps = warps_of(&p, gdn_cuda_device_of(device)->num_sms);
+        GDN_CUDA_TRY((cudaError_t)gdn_decode_register_launch(&p, stream));
+    } else {
+        p.columns = p.head_k_dim <= 256 ? 32 : p.head_k_dim <= 512 ? 16 : 8;
+        while (p.columns > 8 && p.columns / 2 >= p.head_v_dim) {
+            p.columns /= 2;
+        }
+        GDN_CUDA_TRY((cudaError_t)gdn_decode_shared_launch(&p, stream));
+    }
+    if (p.checked) {
+        GDN_CUDA_TRY((cudaError_t)gdn_decode_report_launch(&p, stream));
+    }
+    return GDN_OK;
+}
+
+static gdn_status decode(const gdn_device *device, const gdn_decode_run *run)
+{
+    gdn_cuda_guard guard;
+    GDN_TRY(gdn_cuda_enter(device, &guard));
+    const gdn_status status = launch(device, run);
+    gdn_cuda_leave(&guard);
+    return status;
+}
+
+const gdn_implementation gdn_cuda_decode = {
+    .name = "cuda.decode",
+    .summary = "one kernel: gates, norms and state update; [V, K] states in registers, others in shared memory",
+    .operation = GDN_OPERATION_DECODE,
+    .supports = supports,
+    .book = book,
+    .decode = decode,
+};
