@@ -44,7 +44,7 @@ bool gdn_cpu_blas_name(char *text, size_t size)
                  wide ? 64 : 32, (int)sizeof(blasint) * 8);
         return false;
     }
-    static const char *const models[] = {"serial", "pthread", "openmp"};
+    static const char *const models[] = {"serial: one product at a time", "pthread", "openmp"};
     const int model = openblas_get_parallel();
     char version[32] = "";
     if (sscanf(config, "OpenBLAS %31s", version) != 1) {

@@ -13,7 +13,7 @@ bool gdn_cpu_blas_name(char *text, size_t size);
 bool gdn_cpu_blas_computes_right(const gdn_allocator *allocator, gdn_status *status);
 
 /* With a build of OpenBLAS whose thread count is process-global, the first holder sets it to 1 and the last one to let go
- * restores it: a product must run on the thread that asked for it. The one piece of global state of this backend. */
+ * restores it: a product must run on the thread that asked for it. */
 void gdn_cpu_blas_hold_threads(void);
 void gdn_cpu_blas_release_threads(void);
 

@@ -3,6 +3,8 @@
 #ifdef GDN_HAVE_OPENBLAS
 
 #include <cblas.h>
+#include <pthread.h>
+#include <stdbool.h>
 #ifdef _OPENMP
 #include <omp.h>
 #endif
@@ -13,8 +15,15 @@ static blasint to_blas(int64_t value)
     return (blasint)value;
 }
 
+/* A serial build shares its packing buffers between all callers and guards them with nothing. */
+static pthread_mutex_t serial_mutex = PTHREAD_MUTEX_INITIALIZER;
+
 void gdn_cpu_product_blas(const gdn_cpu_product *product)
 {
+    const bool alone = openblas_get_parallel() == OPENBLAS_SEQUENTIAL;
+    if (alone) {
+        pthread_mutex_lock(&serial_mutex);
+    }
 #ifdef _OPENMP
     /* An OpenMP build of the library splits a product over as many threads as OpenMP would give the calling task. */
     const bool ask = openblas_get_parallel() == OPENBLAS_OPENMP;
@@ -32,6 +41,9 @@ void gdn_cpu_product_blas(const gdn_cpu_product *product)
         omp_set_num_threads(threads);
     }
 #endif
+    if (alone) {
+        pthread_mutex_unlock(&serial_mutex);
+    }
 }
 
 #else
