@@ -20,4 +20,9 @@ gdn_cpu_isa gdn_cpu_isa_within(const char *limit);
 
 const char *gdn_cpu_isa_name(gdn_cpu_isa isa);
 
+/* bfloat16 products beside AVX-512. The tiles also need the operating system's leave, which is asked for here, once a
+ * process; where anything lacks, *reason (static) says what. */
+bool gdn_cpu_has_avx512_bf16(const char **reason);
+bool gdn_cpu_has_amx_bf16(const char **reason);
+
 #endif

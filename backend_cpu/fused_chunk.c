@@ -14,48 +14,41 @@ static int round_up(int n, int to)
     return (n + to - 1) / to * to;
 }
 
-/* Hands out pieces of the scratch, each on a cache line; with base NULL only counts. */
-static float *take(unsigned char *base, size_t *used, size_t floats)
-{
-    float *piece = base ? (float *)(void *)(base + *used) : NULL;
-    *used += (floats * sizeof(float) + 63) / 64 * 64;
-    return piece;
-}
-
-static size_t place(gdn_chunk_work *w, const gdn_problem *problem, int chunk, int heads, unsigned char *base)
+static size_t place(gdn_chunk_work *w, const gdn_cpu_kernels *kernels, const gdn_problem *problem, int chunk, int heads,
+                    unsigned char *base)
 {
     const size_t C = (size_t)round_up(chunk, B), K = (size_t)problem->head_k_dim, blocks = C / B;
     size_t used = 0;
-    w->packed = take(base, &used, blocks * K * GDN_PAIR);
-    w->k = take(base, &used, C * K);
-    w->stage = take(base, &used, B * K);
-    w->gram = take(base, &used, blocks * C * GDN_PAIR);
-    w->mask = take(base, &used, blocks * C * GDN_PAIR);
-    w->v = take(base, &used, C * GDN_PANEL);
-    w->ckpt_v = take(base, &used, C * GDN_PANEL);
-    w->ckpt_state = take(base, &used, K * GDN_PANEL);
-    w->ckpt_rest = take(base, &used, C);
-    w->gate = (double *)(void *)take(base, &used, 2 * C);
-    w->beta_raw = (double *)(void *)take(base, &used, 2 * C);
-    w->G_high = take(base, &used, C);
-    w->G_low = take(base, &used, C);
-    w->beta = take(base, &used, C);
-    w->minus_beta_gamma = take(base, &used, C);
-    w->gamma = take(base, &used, C);
-    w->rest = take(base, &used, C);
-    w->state = take(base, &used, (size_t)heads * gdn_fused_state_floats(problem));
+    w->k = gdn_scratch_take(base, &used, C * K);
+    w->stage = gdn_scratch_take(base, &used, B * K);
+    w->gram = gdn_scratch_take(base, &used, blocks * C * GDN_PAIR);
+    w->mask = gdn_scratch_take(base, &used, blocks * C * GDN_PAIR);
+    w->v = gdn_scratch_take(base, &used, C * GDN_PANEL);
+    w->ckpt_v = gdn_scratch_take(base, &used, C * GDN_PANEL);
+    w->ckpt_state = gdn_scratch_take(base, &used, K * GDN_PANEL);
+    w->ckpt_rest = gdn_scratch_take(base, &used, C);
+    w->gate = (double *)(void *)gdn_scratch_take(base, &used, 2 * C);
+    w->beta_raw = (double *)(void *)gdn_scratch_take(base, &used, 2 * C);
+    w->G_high = gdn_scratch_take(base, &used, C);
+    w->G_low = gdn_scratch_take(base, &used, C);
+    w->beta = gdn_scratch_take(base, &used, C);
+    w->minus_beta_gamma = gdn_scratch_take(base, &used, C);
+    w->gamma = gdn_scratch_take(base, &used, C);
+    w->rest = gdn_scratch_take(base, &used, C);
+    gdn_operands_place(&w->operands, kernels, (int)K, (int)C, w->k, w->mask, base, &used);
+    w->state = gdn_scratch_take(base, &used, (size_t)heads * gdn_fused_state_floats(problem));
     return used;
 }
 
-size_t gdn_chunk_work_bytes(const gdn_problem *problem, int chunk, int heads)
+size_t gdn_chunk_work_bytes(const gdn_cpu_kernels *kernels, const gdn_problem *problem, int chunk, int heads)
 {
     gdn_chunk_work unused;
-    return place(&unused, problem, chunk, heads, NULL);
+    return place(&unused, kernels, problem, chunk, heads, NULL);
 }
 
 void gdn_chunk_work_place(gdn_chunk_work *work, int heads, unsigned char *base)
 {
-    place(work, work->problem, work->chunk, heads, base);
+    place(work, work->kernels, work->problem, work->chunk, heads, base);
 }
 
 /* Rows t .. t + rows - 1 of q or k as float32, normalised and scaled; zeros up to a block. */
@@ -75,24 +68,24 @@ void gdn_chunk_pack(gdn_chunk_work *w, const gdn_fused_sequence *seq, int hk, in
     const gdn_problem *p = w->problem;
     const gdn_cpu_kernels *kernels = w->kernels;
     const int K = p->head_k_dim, C = round_up(w->chunk, B);
+    gdn_operands *o = &w->operands;
+    const int words = gdn_operands_words(o, K);
     for (int first = 0; first < n; first += B) {
         const int rows = n - first < B ? n - first : B;
-        float *packed = w->packed + first / B * K * GDN_PAIR;
         float *k = w->k + first * K;
         load_block(w, seq, &p->k, w->args->k, hk, t + first, rows, 1.0f, k);
         load_block(w, seq, &p->q, w->args->q, hk, t + first, rows, p->scale, w->stage);
-        kernels->transpose(B, K, k, K, packed, GDN_PAIR);
-        kernels->transpose(B, K, w->stage, K, packed + B, GDN_PAIR);
+        gdn_operands_tokens(o, first, k, w->stage);
 
         /* k_j k_i | k_j q_i for i in this block and every j up to its end */
         kernels->product(&(gdn_product){
             .rows = first + B,
             .cols = GDN_PAIR,
-            .depth = K,
-            .a = w->packed,
-            .lda = GDN_PAIR,
-            .a_block = K * GDN_PAIR,
-            .b = packed,
+            .depth = words,
+            .a = o->k.words,
+            .lda = o->k.ld,
+            .a_block = o->k.block,
+            .b = o->packed + first / B * words * GDN_PAIR,
             .ldb = GDN_PAIR,
             .out_dtype = GDN_DTYPE_F32,
             .out_rows = first + B,
@@ -100,6 +93,7 @@ void gdn_chunk_pack(gdn_chunk_work *w, const gdn_fused_sequence *seq, int hk, in
             .ldo = GDN_PAIR,
         });
     }
+    gdn_operands_keys(o, n, w->k);
 }
 
 /* rest_i = exp(G_at - G_i) for the first `at` + 1 tokens: what is left of token i's write after token `at`. */
@@ -151,30 +145,31 @@ void gdn_chunk_gates(gdn_chunk_work *w, const gdn_fused_sequence *seq, int hv, i
         const int at = first / B * C * GDN_PAIR;
         w->kernels->decay_mask(first + B, first, w->G_high, w->G_low, w->beta, w->gram + at, w->mask + at);
     }
+    gdn_operands_lower(&w->operands, n, w->mask);
 }
 
 /* out = gamma_end S + K^T diag(rest) V' over the first `depth` tokens; v holds the scaled rows. */
 static void update_state(const gdn_chunk_work *w, int cols, int depth, const float *v, const float *gamma_end,
                          const float *state, float *out)
 {
-    const int K = w->problem->head_k_dim;
+    const gdn_operands *o = &w->operands;
     w->kernels->product(&(gdn_product){
-        .rows = K,
+        .rows = o->K,
         .cols = cols,
-        .depth = depth,
-        .a = w->k,
-        .lda = K,
-        .a_block = B,
-        .b = v,
+        .depth = gdn_operands_words(o, depth),
+        .a = o->keys.words,
+        .lda = o->keys.ld,
+        .a_block = o->keys.block,
+        .b = gdn_operands_right(o, depth, o->C, cols, v, o->v),
         .ldb = GDN_PANEL,
         .add_dtype = GDN_DTYPE_F32,
-        .add_rows = K,
+        .add_rows = o->K,
         .add = state,
         .ldadd = GDN_PANEL,
         .add_scale = gamma_end,
         .add_scale_step = 0,
         .out_dtype = GDN_DTYPE_F32,
-        .out_rows = K,
+        .out_rows = o->K,
         .out = out,
         .ldo = GDN_PANEL,
     });
@@ -219,6 +214,7 @@ void gdn_chunk_panels(gdn_chunk_work *w, const gdn_fused_sequence *seq, int hv, 
     const int K = p->head_k_dim, C = round_up(w->chunk, B), rows = round_up(n, 8);
     const int64_t v = gdn_row_offset(&p->v, seq->row, seq->length, seq->first + t, hv);
     const int64_t o = gdn_row_offset(&p->o, seq->row, seq->length, seq->first + t, hv);
+    const gdn_operands *operands = &w->operands;
     const int hk = gdn_key_head(p, hv), parts = next->parts * (end - first);
     for (int panel = first; panel < end; panel++) {
         const int cols = gdn_fused_panel_columns(p, panel), column = panel * GDN_PANEL;
@@ -226,15 +222,17 @@ void gdn_chunk_panels(gdn_chunk_work *w, const gdn_fused_sequence *seq, int hv, 
 
         const int part = next->part * (end - first) + panel - first;
 
+        const float *right = gdn_operands_right(operands, K, K, cols, S, operands->state);
+
         /* R = beta v - beta gamma (k S) */
         gdn_product residual = {
             .rows = rows,
             .cols = cols,
-            .depth = K,
-            .a = w->packed,
-            .lda = GDN_PAIR,
-            .a_block = K * GDN_PAIR,
-            .b = S,
+            .depth = gdn_operands_words(operands, K),
+            .a = operands->k.words,
+            .lda = operands->k.ld,
+            .a_block = operands->k.block,
+            .b = right,
             .ldb = GDN_PANEL,
             .scale = w->minus_beta_gamma,
             .add_dtype = p->v.dtype,
@@ -257,17 +255,18 @@ void gdn_chunk_panels(gdn_chunk_work *w, const gdn_fused_sequence *seq, int hv, 
         gdn_product output = {
             .rows = rows,
             .cols = cols,
-            .depth = K,
-            .a = w->packed + B,
-            .lda = GDN_PAIR,
-            .a_block = K * GDN_PAIR,
-            .b = S,
+            .depth = gdn_operands_words(operands, K),
+            .a = operands->q.words,
+            .lda = operands->q.ld,
+            .a_block = operands->q.block,
+            .b = right,
             .ldb = GDN_PANEL,
             .scale = w->gamma,
             .lower_depth = n,
-            .lower = w->mask + B,
-            .lower_block = C * GDN_PAIR,
-            .lower_b = w->v,
+            .lower = operands->lower.words,
+            .lower_ld = operands->lower.ld,
+            .lower_block = operands->lower.block,
+            .lower_b = gdn_operands_right(operands, n, C, cols, w->v, operands->v),
             .out_dtype = p->o.dtype,
             .out_rows = n,
             .out = gdn_at_mutable(w->args->o, p->o.dtype, o + column),

@@ -12,6 +12,7 @@
 
 #include "backend.h"
 
+#include "fused_operands.h"
 #include "kernels/kernels.h"
 
 /* A sequence as rows of the caller's tensors. */
@@ -29,7 +30,6 @@ typedef struct gdn_chunk_work {
     const gdn_prefill_args *args;
     int chunk; /* C */
 
-    float *packed; /* [C / 16, K, 32]: k of 16 tokens, then q of the same, token fastest */
     float *k; /* [C, K] */
     float *stage; /* [16, K] */
     float *gram; /* [C / 16, C, 32]: k_j k_i | k_j q_i for i in block, j in its rows */
@@ -41,6 +41,7 @@ typedef struct gdn_chunk_work {
     float *G_high, *G_low, *beta, *minus_beta_gamma, *gamma, *rest; /* [C] each; gamma_i = exp(G_i),
                                                                        rest_i = exp(G_n - G_i) */
     float *ckpt_rest; /* [C]: rest with a checkpoint for n */
+    gdn_operands operands;
     float *state; /* [heads, panels, K, 32] */
 } gdn_chunk_work;
 
@@ -67,7 +68,7 @@ static inline int gdn_fused_panel_columns(const gdn_problem *problem, int panel)
 }
 
 /* Bytes of scratch with `heads` states, and its layout at `base` (64-byte aligned). */
-size_t gdn_chunk_work_bytes(const gdn_problem *problem, int chunk, int heads);
+size_t gdn_chunk_work_bytes(const gdn_cpu_kernels *kernels, const gdn_problem *problem, int chunk, int heads);
 void gdn_chunk_work_place(gdn_chunk_work *work, int heads, unsigned char *base);
 
 /* Tokens t .. t + n - 1 of key head `hk`. */

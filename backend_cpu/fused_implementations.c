@@ -20,13 +20,6 @@ static bool device_has(const gdn_device *device, gdn_cpu_isa isa, gdn_reason *re
     return false;
 }
 
-static gdn_status book_prefill(const gdn_device *device, const gdn_problem *problem, size_t max_workspace,
-                               gdn_choice *choice)
-{
-    (void)device;
-    return gdn_fused_prefill_book(problem, max_workspace, choice);
-}
-
 static gdn_status book_decode(const gdn_device *device, const gdn_problem *problem, size_t max_workspace,
                               gdn_choice *choice)
 {
@@ -36,9 +29,94 @@ static gdn_status book_decode(const gdn_device *device, const gdn_problem *probl
 
 #if defined(__x86_64__)
 
+#if defined(GDN_CPU_HAVE_AMX_BF16)
+
+static bool amx_bf16_supports_prefill(const gdn_device *device, const gdn_problem *problem, gdn_reason *reason)
+{
+    const char *lack;
+    if (!device_has(device, GDN_CPU_ISA_AVX512, reason)) {
+        return false;
+    }
+    if (!gdn_fused_prefill_supports(&gdn_cpu_kernels_amx_bf16, problem, reason)) {
+        return false;
+    }
+    if (!gdn_cpu_has_amx_bf16(&lack)) {
+        snprintf(reason->text, sizeof(reason->text), "%s", lack);
+        return false;
+    }
+    return true;
+}
+static gdn_status amx_bf16_book_prefill(const gdn_device *device, const gdn_problem *problem, size_t max_workspace,
+                                        gdn_choice *choice)
+{
+    (void)device;
+    return gdn_fused_prefill_book(&gdn_cpu_kernels_amx_bf16, problem, max_workspace, choice);
+}
+static gdn_status amx_bf16_prefill(const gdn_device *device, const gdn_prefill_run *run)
+{
+    return gdn_fused_prefill_run(&gdn_cpu_kernels_amx_bf16, gdn_cpu_num_threads(device), run);
+}
+
+const gdn_implementation gdn_cpu_amx_bf16_prefill = {
+    .name = "cpu.amx_bf16.prefill",
+    .summary = "fused chunks in cache, AMX bfloat16 products",
+    .operation = GDN_OPERATION_PREFILL,
+    .supports = amx_bf16_supports_prefill,
+    .book = amx_bf16_book_prefill,
+    .prefill = amx_bf16_prefill,
+};
+
+#endif
+
+#if defined(GDN_CPU_HAVE_AVX512_BF16)
+
+static bool avx512_bf16_supports_prefill(const gdn_device *device, const gdn_problem *problem, gdn_reason *reason)
+{
+    const char *lack;
+    if (!device_has(device, GDN_CPU_ISA_AVX512, reason)) {
+        return false;
+    }
+    if (!gdn_fused_prefill_supports(&gdn_cpu_kernels_avx512_bf16, problem, reason)) {
+        return false;
+    }
+    if (!gdn_cpu_has_avx512_bf16(&lack)) {
+        snprintf(reason->text, sizeof(reason->text), "%s", lack);
+        return false;
+    }
+    return true;
+}
+static gdn_status avx512_bf16_book_prefill(const gdn_device *device, const gdn_problem *problem, size_t max_workspace,
+                                           gdn_choice *choice)
+{
+    (void)device;
+    return gdn_fused_prefill_book(&gdn_cpu_kernels_avx512_bf16, problem, max_workspace, choice);
+}
+static gdn_status avx512_bf16_prefill(const gdn_device *device, const gdn_prefill_run *run)
+{
+    return gdn_fused_prefill_run(&gdn_cpu_kernels_avx512_bf16, gdn_cpu_num_threads(device), run);
+}
+
+const gdn_implementation gdn_cpu_avx512_bf16_prefill = {
+    .name = "cpu.avx512_bf16.prefill",
+    .summary = "fused chunks in cache, AVX512-BF16 bfloat16 products",
+    .operation = GDN_OPERATION_PREFILL,
+    .supports = avx512_bf16_supports_prefill,
+    .book = avx512_bf16_book_prefill,
+    .prefill = avx512_bf16_prefill,
+};
+
+#endif
+
 static bool avx512_supports_prefill(const gdn_device *device, const gdn_problem *problem, gdn_reason *reason)
 {
-    return device_has(device, GDN_CPU_ISA_AVX512, reason) && gdn_fused_prefill_supports(problem, reason);
+    return device_has(device, GDN_CPU_ISA_AVX512, reason) &&
+           gdn_fused_prefill_supports(&gdn_cpu_kernels_avx512, problem, reason);
+}
+static gdn_status avx512_book_prefill(const gdn_device *device, const gdn_problem *problem, size_t max_workspace,
+                                      gdn_choice *choice)
+{
+    (void)device;
+    return gdn_fused_prefill_book(&gdn_cpu_kernels_avx512, problem, max_workspace, choice);
 }
 static gdn_status avx512_prefill(const gdn_device *device, const gdn_prefill_run *run)
 {
@@ -58,7 +136,7 @@ const gdn_implementation gdn_cpu_avx512_prefill = {
     .summary = "fused chunks in cache, AVX-512 float32",
     .operation = GDN_OPERATION_PREFILL,
     .supports = avx512_supports_prefill,
-    .book = book_prefill,
+    .book = avx512_book_prefill,
     .prefill = avx512_prefill,
 };
 const gdn_implementation gdn_cpu_avx512_decode = {
@@ -72,7 +150,14 @@ const gdn_implementation gdn_cpu_avx512_decode = {
 
 static bool avx2_supports_prefill(const gdn_device *device, const gdn_problem *problem, gdn_reason *reason)
 {
-    return device_has(device, GDN_CPU_ISA_AVX2, reason) && gdn_fused_prefill_supports(problem, reason);
+    return device_has(device, GDN_CPU_ISA_AVX2, reason) &&
+           gdn_fused_prefill_supports(&gdn_cpu_kernels_avx2, problem, reason);
+}
+static gdn_status avx2_book_prefill(const gdn_device *device, const gdn_problem *problem, size_t max_workspace,
+                                    gdn_choice *choice)
+{
+    (void)device;
+    return gdn_fused_prefill_book(&gdn_cpu_kernels_avx2, problem, max_workspace, choice);
 }
 static gdn_status avx2_prefill(const gdn_device *device, const gdn_prefill_run *run)
 {
@@ -92,7 +177,7 @@ const gdn_implementation gdn_cpu_avx2_prefill = {
     .summary = "fused chunks in cache, AVX2 float32",
     .operation = GDN_OPERATION_PREFILL,
     .supports = avx2_supports_prefill,
-    .book = book_prefill,
+    .book = avx2_book_prefill,
     .prefill = avx2_prefill,
 };
 const gdn_implementation gdn_cpu_avx2_decode = {
@@ -108,7 +193,14 @@ const gdn_implementation gdn_cpu_avx2_decode = {
 
 static bool neon_supports_prefill(const gdn_device *device, const gdn_problem *problem, gdn_reason *reason)
 {
-    return device_has(device, GDN_CPU_ISA_NEON, reason) && gdn_fused_prefill_supports(problem, reason);
+    return device_has(device, GDN_CPU_ISA_NEON, reason) &&
+           gdn_fused_prefill_supports(&gdn_cpu_kernels_neon, problem, reason);
+}
+static gdn_status neon_book_prefill(const gdn_device *device, const gdn_problem *problem, size_t max_workspace,
+                                    gdn_choice *choice)
+{
+    (void)device;
+    return gdn_fused_prefill_book(&gdn_cpu_kernels_neon, problem, max_workspace, choice);
 }
 static gdn_status neon_prefill(const gdn_device *device, const gdn_prefill_run *run)
 {
@@ -128,7 +220,7 @@ const gdn_implementation gdn_cpu_neon_prefill = {
     .summary = "fused chunks in cache, NEON float32",
     .operation = GDN_OPERATION_PREFILL,
     .supports = neon_supports_prefill,
-    .book = book_prefill,
+    .book = neon_book_prefill,
     .prefill = neon_prefill,
 };
 const gdn_implementation gdn_cpu_neon_decode = {
@@ -145,7 +237,13 @@ const gdn_implementation gdn_cpu_neon_decode = {
 static bool scalar_supports_prefill(const gdn_device *device, const gdn_problem *problem, gdn_reason *reason)
 {
     (void)device;
-    return gdn_fused_prefill_supports(problem, reason);
+    return gdn_fused_prefill_supports(&gdn_cpu_kernels_scalar, problem, reason);
+}
+static gdn_status scalar_book_prefill(const gdn_device *device, const gdn_problem *problem, size_t max_workspace,
+                                      gdn_choice *choice)
+{
+    (void)device;
+    return gdn_fused_prefill_book(&gdn_cpu_kernels_scalar, problem, max_workspace, choice);
 }
 static gdn_status scalar_prefill(const gdn_device *device, const gdn_prefill_run *run)
 {
@@ -166,7 +264,7 @@ const gdn_implementation gdn_cpu_scalar_prefill = {
     .summary = "fused chunks in cache, plain C",
     .operation = GDN_OPERATION_PREFILL,
     .supports = scalar_supports_prefill,
-    .book = book_prefill,
+    .book = scalar_book_prefill,
     .prefill = scalar_prefill,
 };
 const gdn_implementation gdn_cpu_scalar_decode = {

@@ -19,7 +19,8 @@
 #include "numeric.h"
 
 enum {
-    DEFAULT_CHUNK = 32, /* kernels/README.md has the measurement */
+    DEFAULT_CHUNK = 32, /* kernels/README.md has the measurements */
+    DEFAULT_CHUNK_BF16 = 32,
     MAX_LANES = 64, /* threads that a plan books scratch for; a larger team uses so many */
     STATE_BYTES = 512 << 10, /* of one item: half of a usual second-level cache */
     PARAM_OFFSET = 0,
@@ -33,11 +34,13 @@ static const double SHARED_COST = 0.12;
 
 /* ---------------------------------------------------------------------------------------------- Plan */
 
-bool gdn_fused_prefill_supports(const gdn_problem *problem, gdn_reason *reason)
+bool gdn_fused_prefill_supports(const gdn_cpu_kernels *kernels, const gdn_problem *problem, gdn_reason *reason)
 {
-    if (problem->head_k_dim % GDN_TOKEN_BLOCK != 0) {
+    const bool pairs = kernels->pair_rows != NULL;
+    const int k_multiple = pairs ? 2 * GDN_TOKEN_BLOCK : GDN_TOKEN_BLOCK;
+    if (problem->head_k_dim % k_multiple != 0) {
         snprintf(reason->text, sizeof(reason->text), "head_k_dim %d is not a multiple of %d", (int)problem->head_k_dim,
-                 GDN_TOKEN_BLOCK);
+                 k_multiple);
         return false;
     }
     if (problem->head_v_dim % GDN_TOKEN_BLOCK != 0) {
@@ -45,8 +48,9 @@ bool gdn_fused_prefill_supports(const gdn_problem *problem, gdn_reason *reason)
                  GDN_TOKEN_BLOCK);
         return false;
     }
-    if (problem->numerics != GDN_NUMERICS_DEFAULT && problem->numerics != GDN_NUMERICS_FP32) {
-        snprintf(reason->text, sizeof(reason->text), "products are float32 only");
+    if (pairs != (problem->numerics == GDN_NUMERICS_BF16) || problem->numerics == GDN_NUMERICS_TF32) {
+        snprintf(reason->text, sizeof(reason->text), "products are %s, which numerics does not ask for",
+                 pairs ? "bfloat16" : "float32");
         return false;
     }
     if (problem->num_segments > 1) {
@@ -57,18 +61,20 @@ bool gdn_fused_prefill_supports(const gdn_problem *problem, gdn_reason *reason)
     return true;
 }
 
-static int chunk_of(const gdn_problem *problem)
+static int chunk_of(const gdn_cpu_kernels *kernels, const gdn_problem *problem)
 {
+    const int multiple = kernels->pair_rows ? 2 * GDN_TOKEN_BLOCK : GDN_TOKEN_BLOCK;
     if (problem->chunk_size == 0) {
-        return DEFAULT_CHUNK;
+        return kernels->pair_rows ? DEFAULT_CHUNK_BF16 : DEFAULT_CHUNK;
     }
     const int hint = problem->chunk_size < GDN_MAX_CHUNK ? (int)problem->chunk_size : GDN_MAX_CHUNK;
-    return (hint + GDN_TOKEN_BLOCK - 1) / GDN_TOKEN_BLOCK * GDN_TOKEN_BLOCK;
+    return (hint + multiple - 1) / multiple * multiple;
 }
 
-gdn_status gdn_fused_prefill_book(const gdn_problem *problem, size_t max_workspace, gdn_choice *choice)
+gdn_status gdn_fused_prefill_book(const gdn_cpu_kernels *kernels, const gdn_problem *problem, size_t max_workspace,
+                                  gdn_choice *choice)
 {
-    const int chunk = chunk_of(problem);
+    const int chunk = chunk_of(kernels, problem);
     const int group = problem->num_v_heads / problem->num_k_heads;
     const size_t state_bytes = gdn_fused_state_floats(problem) * sizeof(float);
     int heads = (int)(STATE_BYTES / state_bytes);
@@ -80,12 +86,12 @@ gdn_status gdn_fused_prefill_book(const gdn_problem *problem, size_t max_workspa
     if (problem->max_seqs < MAX_LANES && problem->max_seqs * smallest_items < lanes) {
         lanes = problem->max_seqs * smallest_items;
     }
-    size_t lane_bytes = gdn_chunk_work_bytes(problem, chunk, heads);
+    size_t lane_bytes = gdn_chunk_work_bytes(kernels, problem, chunk, heads);
     if (max_workspace != 0) {
         const size_t room = max_workspace > choice->ledger.total ? max_workspace - choice->ledger.total : 0;
         if (room < lane_bytes) {
             heads = 1;
-            lane_bytes = gdn_chunk_work_bytes(problem, chunk, heads);
+            lane_bytes = gdn_chunk_work_bytes(kernels, problem, chunk, heads);
         }
         const size_t align = GDN_WORKSPACE_ALIGNMENT;
         const size_t fit = room / align * align / lane_bytes;
@@ -314,9 +320,15 @@ gdn_status gdn_fused_prefill_run(const gdn_cpu_kernels *kernels, int threads, co
         {
             const uint64_t mode = gdn_float_mode_flush();
             gdn_chunk_work work = work_of(kernels, run, omp_get_thread_num());
+            if (kernels->thread_begin) {
+                kernels->thread_begin();
+            }
 #pragma omp for schedule(dynamic, 1)
             for (int64_t item = 0; item < cut.items; item++) {
                 run_item(&work, run, &cut, item);
+            }
+            if (kernels->thread_end) {
+                kernels->thread_end();
             }
             gdn_float_mode_restore(mode);
         }
@@ -325,8 +337,14 @@ gdn_status gdn_fused_prefill_run(const gdn_cpu_kernels *kernels, int threads, co
 #endif
     const uint64_t mode = gdn_float_mode_flush();
     gdn_chunk_work work = work_of(kernels, run, 0);
+    if (kernels->thread_begin) {
+        kernels->thread_begin();
+    }
     for (int64_t item = 0; item < cut.items; item++) {
         run_item(&work, run, &cut, item);
+    }
+    if (kernels->thread_end) {
+        kernels->thread_end();
     }
     gdn_float_mode_restore(mode);
     return GDN_OK;

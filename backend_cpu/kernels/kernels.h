@@ -9,6 +9,7 @@
 #ifndef GDN_CPU_KERNELS_H
 #define GDN_CPU_KERNELS_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -21,25 +22,29 @@ enum {
     GDN_MAX_CHUNK = 64
 };
 
-/* out[i][c] = scale[i] * sum_{j < depth} a[j][i] * b[j][c]
- *           + sum_{j <= i, j < lower_depth} lower[j][i] * lower_b[j][c]          (lower NULL: no such term)
+/* A word of an operand is a float32, and a product of words is a product; or, in the kernels that have pair_rows, a pair of
+ * bfloat16, and a product of words is the sum of two products. Sums are float32 in both.
+ *
+ * out[i][c] = scale[i] * sum_{j < depth} a[j][i] * b[j][c]
+ *           + sum_{j <= i, j < lower_depth} lower[j][i] * lower_b[j][c]          (lower NULL: no such term; in bfloat16 the
+ *                                                                                sum is over the pairs of these j)
  *           + add_scale[i] * add[i][c]                                           (add NULL: no such term)
- * for i < rows, c < cols. a[j][i] is at a + j * lda + (i / 16) * a_block + i % 16, and lower[j][i], zero for j > i, at
- * lower + j * GDN_PAIR + (i / 16) * lower_block + i % 16. add and out are rows of any float type, strides in elements;
+ * for i < rows, c < cols. a[j][i] is at a + j * lda + (i / 16) * a_block + i % 16, or with left_row_major at
+ * a + j + (i / 16) * a_block + i % 16 * lda; lower, zero for j > i, likewise. add and out are rows of any float type, strides in elements;
  * rows of add past add_rows are zeros, rows of out past out_rows are not written. out may be add. */
 typedef struct gdn_product {
     int rows; /* multiple of 8 */
     int cols; /* 16 or 32 */
-    int depth; /* >= 0 */
+    int depth; /* words, >= 0 */
     const float *a;
     ptrdiff_t lda, a_block;
     const float *b;
     ptrdiff_t ldb;
     const float *scale; /* NULL: 1 */
 
-    int lower_depth;
+    int lower_depth; /* numbers */
     const float *lower;
-    ptrdiff_t lower_block;
+    ptrdiff_t lower_ld, lower_block;
     const float *lower_b; /* rows of GDN_PANEL */
 
     gdn_dtype add_dtype;
@@ -91,6 +96,13 @@ typedef struct gdn_decode_step {
 typedef struct gdn_cpu_kernels {
     const char *name; /* "avx512" */
 
+    /* bfloat16 kernels only, else NULL: rows x cols numbers (rows of src) -> ceil(rows / 2) rows of cols words, each the
+     * rounded pair of rows 2 j and 2 j + 1; a row that is not there counts as zeros. cols a multiple of 16. */
+    void (*pair_rows)(int rows, int cols, const float *src, ptrdiff_t lds, float *dst, ptrdiff_t ldd);
+    bool left_row_major; /* depth is fastest in left operands, which are padded with zeros to whole tiles */
+    void (*thread_begin)(void); /* (optional) called by each thread before and after its work */
+    void (*thread_end)(void);
+
     /* The whole of gdn_product, */
     void (*product_rows)(const gdn_product *p);
     /* and without scale, lower, ahead or rows left out, add and out float32, add_scale_step 0. */
@@ -135,6 +147,8 @@ extern const gdn_cpu_kernels gdn_cpu_kernels_scalar;
 #if defined(__x86_64__)
 extern const gdn_cpu_kernels gdn_cpu_kernels_avx2;
 extern const gdn_cpu_kernels gdn_cpu_kernels_avx512;
+extern const gdn_cpu_kernels gdn_cpu_kernels_avx512_bf16;
+extern const gdn_cpu_kernels gdn_cpu_kernels_amx_bf16;
 #elif defined(__aarch64__)
 extern const gdn_cpu_kernels gdn_cpu_kernels_neon;
 #endif

@@ -23,7 +23,7 @@ static void scalar_product(const gdn_product *p)
             acc[c] *= p->scale ? p->scale[i] : 1.0f;
         }
         for (int j = 0; p->lower && j <= i && j < p->lower_depth; j++) {
-            const float lij = p->lower[j * GDN_PAIR + block * p->lower_block + in_block];
+            const float lij = p->lower[j * p->lower_ld + block * p->lower_block + in_block];
             for (int c = 0; c < p->cols; c++) {
                 acc[c] += lij * p->lower_b[j * GDN_PANEL + c];
             }

@@ -5,16 +5,24 @@
 
 #include "kernels.h"
 
-#include "simd_product.h"
-
-#include "simd_decode.h"
-#include "simd_elementwise.h"
+#include "simd_tile.h"
 
 #include "gate_math.h"
+#include "simd_decode.h"
+#include "simd_elementwise.h"
+#include "simd_solve.h"
+
+#ifndef VF_OWN_PRODUCT /* the file has written simd_product and simd_product_rows itself */
+#include "simd_product.h"
+#endif
+
+#ifndef VF_TABLE_EXTRA /* entries that only some tables have */
+#define VF_TABLE_EXTRA
+#endif
 
 const gdn_cpu_kernels VF_TABLE = {
     .name = VF_NAME,
-    .product_rows = simd_product_rows,
+    VF_TABLE_EXTRA.product_rows = simd_product_rows,
     .product = simd_product,
     .solve = simd_solve,
     .decay_mask = simd_decay_mask,

@@ -280,6 +280,56 @@ static void thread_counts_change_no_bit(void **unused)
     NO_COMPLAINTS(complaints);
 }
 
+/* Operands rounded to bfloat16, only where numerics asks for it: each implementation that this machine has. */
+static void bf16_products_where_asked_for(void **unused)
+{
+    (void)unused;
+    static const char *const names[] = {"cpu.avx512_bf16", "cpu.amx_bf16"};
+    int complaints = 0;
+    for (size_t i = 0; i < COUNT_OF(names); i++) {
+        gdn_context_options options;
+        REQUIRE_OK(gdn_context_options_init(&options));
+        options.backend = "cpu";
+        options.ignore_environment = 1;
+        options.num_threads = 3;
+        options.implementations = names[i];
+        gdn_context *context = NULL;
+        REQUIRE_OK(gdn_context_create(&context, &options));
+        for (int32_t n = 0; n < 24; n++) {
+            static const int32_t dims[][2] = {{32, 16}, {64, 80}, {96, 144}, {128, 128}, {256, 64}, {160, 48}};
+            char label[64];
+            snprintf(label, sizeof(label), "%s %d", names[i], (int)n);
+            test_case c;
+            case_build(&c, &(case_spec){.label = label,
+                                        .seed = (uint64_t)n,
+                                        .num_k_heads = 1 + n % 2,
+                                        .num_v_heads = (1 + n % 2) * (1 + n % 3),
+                                        .head_k_dim = dims[n % 6][0],
+                                        .head_v_dim = dims[n % 6][1],
+                                        .lengths = LENGTHS(1 + 7 * n, 33, 64 - n),
+                                        .num_seqs = 3,
+                                        .chunk_size = n % 3 * 32,
+                                        .dtype = n % 4 == 3 ? GDN_DTYPE_BF16 : GDN_DTYPE_F32,
+                                        .gates = n % 2 ? GATES_SMALL : GATES_STANDARD,
+                                        .gate_form = n % 2 ? GDN_GATE_LOG_DECAY : GDN_GATE_RAW,
+                                        .checkpoint_form = n % 5 == 4 ? GDN_CHECKPOINT_EVERY : GDN_CHECKPOINT_NONE,
+                                        .checkpoint_interval = n % 5 == 4 ? 13 : 0,
+                                        .numerics = GDN_NUMERICS_BF16});
+            gdn_plan *plan = NULL;
+            if (gdn_plan_create(&plan, context, &c.problem) == GDN_ERROR_UNSUPPORTED) {
+                print_message("%s left out: %s\n", names[i], gdn_last_error());
+                case_free(&c);
+                break;
+            }
+            gdn_plan_destroy(&plan);
+            complaints += check_built_case(context, &c);
+            case_free(&c);
+        }
+        gdn_context_destroy(&context);
+    }
+    NO_COMPLAINTS(complaints);
+}
+
 /* What the fused path does not take it says, and something else takes. */
 static void other_dims_are_refused_with_the_reason(void **unused)
 {
@@ -330,6 +380,7 @@ int main(void)
         cmocka_unit_test(checkpoints_of_every_interval),
         cmocka_unit_test(decode_of_1_to_16_tokens),
         cmocka_unit_test(thread_counts_change_no_bit),
+        cmocka_unit_test(bf16_products_where_asked_for),
         cmocka_unit_test(other_dims_are_refused_with_the_reason),
         cmocka_unit_test(capped_workspaces_change_no_bit),
     };

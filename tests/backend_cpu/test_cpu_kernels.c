@@ -77,7 +77,7 @@ static void product_in_double(const gdn_product *p, float *out)
             }
             sum *= p->scale ? (double)p->scale[i] : 1.0;
             for (int j = 0; p->lower && j <= i && j < p->lower_depth; j++) {
-                sum += (double)p->lower[j * GDN_PAIR + i / B * p->lower_block + i % B] *
+                sum += (double)p->lower[j * p->lower_ld + i / B * p->lower_block + i % B] *
                        (double)p->lower_b[j * GDN_PANEL + c];
             }
             if (p->add && i < p->add_rows) {
@@ -177,6 +177,7 @@ static void products_of_the_callers_rows(void **state)
                 .scale = row_scale,
                 .lower_depth = n,
                 .lower = n % 4 == 1 ? NULL : lower,
+                .lower_ld = GDN_PAIR,
                 .lower_block = BLOCK,
                 .lower_b = lower_b,
                 .add_dtype = dtype,

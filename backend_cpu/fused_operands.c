@@ -1,0 +1,120 @@
+/* fused_operands.h */
+#include "fused_operands.h"
+
+#include <string.h>
+
+enum { B = GDN_TOKEN_BLOCK };
+
+float *gdn_scratch_take(unsigned char *base, size_t *used, size_t floats)
+{
+    float *piece = base ? (float *)(void *)(base + *used) : NULL;
+    *used += (floats * sizeof(float) + 63) / 64 * 64;
+    return piece;
+}
+
+void gdn_operands_place(gdn_operands *o, const gdn_cpu_kernels *kernels, int K, int C, float *k_rows, float *mask,
+                        unsigned char *base, size_t *used)
+{
+    const bool pairs = kernels->pair_rows != NULL, row_major = kernels->left_row_major;
+    const size_t blocks = (size_t)C / B, words = (size_t)(pairs ? K / 2 : K);
+    *o = (gdn_operands){.kernels = kernels, .K = K, .C = C};
+    o->packed = gdn_scratch_take(base, used, blocks * words * GDN_PAIR);
+    if (!row_major) {
+        o->k = (gdn_left){o->packed, GDN_PAIR, (ptrdiff_t)words * GDN_PAIR};
+        o->q = (gdn_left){base ? o->packed + B : NULL, GDN_PAIR, (ptrdiff_t)words * GDN_PAIR};
+    }
+    if (!pairs) {
+        o->keys = (gdn_left){k_rows, K, B};
+        o->lower = (gdn_left){base ? mask + B : NULL, GDN_PAIR, (ptrdiff_t)C * GDN_PAIR};
+        return;
+    }
+    const size_t depth = (size_t)C / 2; /* words along the tokens */
+    o->state = gdn_scratch_take(base, used, words * GDN_PANEL);
+    o->v = gdn_scratch_take(base, used, depth * GDN_PANEL);
+    o->stage = gdn_scratch_take(base, used, (size_t)K * depth > B * words ? (size_t)K * depth : B * words);
+    float *keys = gdn_scratch_take(base, used, (size_t)K * depth);
+    float *lower = gdn_scratch_take(base, used, (size_t)C * depth);
+    if (row_major) {
+        float *k = gdn_scratch_take(base, used, (size_t)C * words),
+              *q = gdn_scratch_take(base, used, (size_t)C * words);
+        o->k = (gdn_left){k, (ptrdiff_t)words, (ptrdiff_t)(B * words)};
+        o->q = (gdn_left){q, (ptrdiff_t)words, (ptrdiff_t)(B * words)};
+        o->keys = (gdn_left){keys, (ptrdiff_t)depth, (ptrdiff_t)(B * depth)};
+        o->lower = (gdn_left){lower, (ptrdiff_t)depth, (ptrdiff_t)(B * depth)};
+    } else {
+        o->keys = (gdn_left){keys, K, B};
+        o->lower = (gdn_left){lower, B, (ptrdiff_t)(B * depth)};
+    }
+}
+
+/* 16 rows of K numbers as pairs along K: row-major words, and token fastest into the packed array. */
+static void pair_tokens(const gdn_operands *o, const float *rows, float *row_major, float *packed)
+{
+    const int words = o->K / 2;
+    o->kernels->store_rows(GDN_DTYPE_BF16, B, o->K, rows, o->K, row_major, o->K);
+    o->kernels->transpose(B, words, row_major, words, packed, GDN_PAIR);
+}
+
+void gdn_operands_tokens(gdn_operands *o, int first, const float *k, const float *q)
+{
+    const gdn_cpu_kernels *kernels = o->kernels;
+    const int K = o->K, block = first / B;
+    if (!kernels->pair_rows) {
+        float *packed = o->packed + block * K * GDN_PAIR;
+        kernels->transpose(B, K, k, K, packed, GDN_PAIR);
+        kernels->transpose(B, K, q, K, packed + B, GDN_PAIR);
+        return;
+    }
+    float *packed = o->packed + block * (K / 2) * GDN_PAIR;
+    const bool row_major = kernels->left_row_major;
+    pair_tokens(o, k, row_major ? o->k.words + block * o->k.block : o->stage, packed);
+    pair_tokens(o, q, row_major ? o->q.words + block * o->q.block : o->stage, packed + B);
+}
+
+void gdn_operands_keys(gdn_operands *o, int n, const float *k_rows)
+{
+    const gdn_cpu_kernels *kernels = o->kernels;
+    if (!kernels->pair_rows) {
+        return;
+    }
+    const int depth = o->C / 2, filled = (n + 1) / 2;
+    float *pairs = kernels->left_row_major ? o->stage : o->keys.words;
+    kernels->pair_rows(n, o->K, k_rows, o->K, pairs, o->K);
+    if (kernels->left_row_major) {
+        memset(pairs + filled * o->K, 0, (size_t)(depth - filled) * (size_t)o->K * sizeof(float));
+        kernels->transpose(depth, o->K, pairs, o->K, o->keys.words, depth);
+    }
+}
+
+void gdn_operands_lower(gdn_operands *o, int n, const float *mask)
+{
+    const gdn_cpu_kernels *kernels = o->kernels;
+    if (!kernels->pair_rows) {
+        return;
+    }
+    const int depth = o->C / 2;
+    for (int first = 0; first < n; first += B) {
+        const float *P = mask + first / B * o->C * GDN_PAIR + B;
+        float *words = o->lower.words + first / B * o->lower.block;
+        float *pairs = kernels->left_row_major ? o->stage : words;
+        kernels->pair_rows(first + B, B, P, GDN_PAIR, pairs, B);
+        if (kernels->left_row_major) {
+            const int filled = (first + B) / 2;
+            memset(pairs + filled * B, 0, (size_t)(depth - filled) * B * sizeof(float));
+            kernels->transpose(depth, B, pairs, B, words, depth);
+        }
+    }
+}
+
+const float *gdn_operands_right(const gdn_operands *o, int rows, int padded, int cols, const float *x, float *pairs)
+{
+    if (!o->kernels->pair_rows) {
+        return x;
+    }
+    o->kernels->pair_rows(rows, cols, x, GDN_PANEL, pairs, GDN_PANEL);
+    const int filled = (rows + 1) / 2;
+    if (filled < padded / 2) {
+        memset(pairs + filled * GDN_PANEL, 0, (size_t)(padded / 2 - filled) * GDN_PANEL * sizeof(float));
+    }
+    return pairs;
+}

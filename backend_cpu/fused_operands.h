@@ -1,0 +1,53 @@
+/* The operands of a chunk's products in the form that the kernels want.
+ *
+ * A product has a left operand, whose words are broadcast or loaded as tile rows, and a right one, whose rows are vectors
+ * of columns. In float32 a word is a number, and most operands are simply where they were made. In bfloat16 a word is a
+ * pair of neighbours along the depth, and each operand is rounded and paired once. */
+#ifndef GDN_CPU_FUSED_OPERANDS_H
+#define GDN_CPU_FUSED_OPERANDS_H
+
+#include <gdn/gdn.h>
+
+#include "kernels/kernels.h"
+
+typedef struct gdn_left {
+    float *words; /* word j of row i: see gdn_product */
+    ptrdiff_t ld, block;
+} gdn_left;
+
+typedef struct gdn_operands {
+    const gdn_cpu_kernels *kernels;
+    int K, C;
+    gdn_left k, q; /* rows: tokens; depth: K */
+    gdn_left keys; /* rows: K; depth: tokens */
+    gdn_left lower; /* P. rows: tokens; depth: tokens */
+    float *packed; /* right, [C / 16, K words, 32]: k of 16 tokens, then q of the same */
+    float *state, *v; /* right, bfloat16 only: one panel of S, and V' or scaled V' */
+    float *stage; /* bfloat16 only */
+} gdn_operands;
+
+/* Lays them out at `base` + *used and moves *used on; base NULL only counts. `k_rows` and `mask` are the float32 arrays of
+ * gdn_chunk_work that float32 kernels use as they are. */
+void gdn_operands_place(gdn_operands *o, const gdn_cpu_kernels *kernels, int K, int C, float *k_rows, float *mask,
+                        unsigned char *base, size_t *used);
+
+/* A piece of scratch on a cache line. */
+float *gdn_scratch_take(unsigned char *base, size_t *used, size_t floats);
+
+/* 16 tokens from `first` on: their rows of k and q, float32 [16, K]. */
+void gdn_operands_tokens(gdn_operands *o, int first, const float *k, const float *q);
+/* All k rows of the chunk, `n` of them; rows past them, up to a block, are zero. */
+void gdn_operands_keys(gdn_operands *o, int n, const float *k_rows);
+/* P of n tokens from the mask. */
+void gdn_operands_lower(gdn_operands *o, int n, const float *mask);
+
+/* A right operand from float32 rows of GDN_PANEL: themselves, or their pairs in `pairs`, zero up to `padded` rows. */
+const float *gdn_operands_right(const gdn_operands *o, int rows, int padded, int cols, const float *x, float *pairs);
+
+/* Numbers along a depth -> words. */
+static inline int gdn_operands_words(const gdn_operands *o, int depth)
+{
+    return o->kernels->pair_rows ? (depth + 1) / 2 : depth;
+}
+
+#endif

@@ -1,0 +1,131 @@
+/* The kernels for AMX-BF16: products of rounded pairs by tile instructions, everything else as for AVX-512. Compiled
+ * with that instruction set's own flags; nothing else is. */
+#include "vec_avx512.h"
+
+#undef VF_NAME
+#undef VF_TABLE
+#define VF_NAME "amx_bf16"
+#define VF_TABLE gdn_cpu_kernels_amx_bf16
+
+#include "avx512_pairs.h"
+#include "simd_tile.h"
+
+enum {
+    TILE_ROWS = 16,
+    TILE_WORDS = 16 /* of 4 bytes: 64 bytes a row */
+};
+
+/* All eight tiles are 16 rows of 64 bytes. */
+static void tiles_begin(void)
+{
+    struct {
+        uint8_t palette, start_row, reserved[14];
+        uint16_t row_bytes[16];
+        uint8_t rows[16];
+    } config = {.palette = 1};
+    for (int i = 0; i < 8; i++) {
+        config.row_bytes[i] = TILE_WORDS * 4;
+        config.rows[i] = TILE_ROWS;
+    }
+    _tile_loadconfig(&config);
+}
+
+static void tiles_end(void)
+{
+    _tile_release();
+}
+
+/* sums[32][32] = a b over `depth` words, for two blocks of 16 rows (or one) and two of 16 columns (or one).
+ *
+ *     tiles      0: rows 0-15, columns 0-15   1: rows 0-15, columns 16-31
+ *                2: rows 16-31, columns 0-15  3: rows 16-31, columns 16-31      4, 5: a   6, 7: b
+ *
+ * Operands are zero up to a whole tile of depth. */
+static void tile_product(float sums[32][GDN_PANEL], int blocks, int cols, int depth, const float *a, ptrdiff_t lda,
+                         ptrdiff_t a_block, const float *b, ptrdiff_t ldb)
+{
+    _tile_zero(0);
+    _tile_zero(1);
+    _tile_zero(2);
+    _tile_zero(3);
+    for (int j = 0; j < depth; j += TILE_WORDS, b += TILE_WORDS * ldb) {
+        _tile_loadd(4, a + j, lda * 4);
+        _tile_loadd(6, b, ldb * 4);
+        _tile_dpbf16ps(0, 4, 6);
+        if (cols > 16) {
+            _tile_loadd(7, b + 16, ldb * 4);
+            _tile_dpbf16ps(1, 4, 7);
+        }
+        if (blocks > 1) {
+            _tile_loadd(5, a + a_block + j, lda * 4);
+            _tile_dpbf16ps(2, 5, 6);
+            if (cols > 16) {
+                _tile_dpbf16ps(3, 5, 7);
+            }
+        }
+    }
+    _tile_stored(0, &sums[0][0], GDN_PANEL * 4);
+    _tile_stored(1, &sums[0][16], GDN_PANEL * 4);
+    _tile_stored(2, &sums[16][0], GDN_PANEL * 4);
+    _tile_stored(3, &sums[16][16], GDN_PANEL * 4);
+}
+
+/* Eight rows of the sums through scale, lower, add and store. */
+GDN_INLINE void finish_rows(const gdn_product *p, const float *sums, const float *lower, int row, const int VECTORS)
+{
+    enum { ROWS = 8 };
+    vf acc[TILE_ROWS_MAX][TILE_VECTORS_MAX];
+    GDN_UNROLL
+    for (int i = 0; i < ROWS; i++) {
+        GDN_UNROLL
+        for (int c = 0; c < VECTORS; c++) {
+            acc[i][c] = vf_load(sums + i * GDN_PANEL + c * VF_LANES);
+            if (p->scale) {
+                acc[i][c] = vf_mul(vf_set1(p->scale[row + i]), acc[i][c]);
+            }
+            if (lower) {
+                acc[i][c] = vf_add(vf_load(lower + i * GDN_PANEL + c * VF_LANES), acc[i][c]);
+            }
+        }
+    }
+    if (p->add) {
+        add_rows(p, acc, row, 0, ROWS, VECTORS);
+    }
+    store_rows(p, acc, row, 0, ROWS, VECTORS);
+}
+
+static void simd_product_rows(const gdn_product *p)
+{
+    _Alignas(64) float sums[32][GDN_PANEL], lower[32][GDN_PANEL];
+    for (int row = 0; row < p->rows; row += 32) {
+        const int left = p->rows - row, block = row / GDN_TOKEN_BLOCK, blocks = left > 16 ? 2 : 1;
+        tile_product(sums, blocks, p->cols, p->depth, p->a + block * p->a_block, p->lda, p->a_block, p->b, p->ldb);
+        if (p->lower) {
+            const int depth = row + 32 < p->lower_depth ? row + 32 : p->lower_depth;
+            tile_product(lower, blocks, p->cols, (depth + 1) / 2, p->lower + block * p->lower_block, p->lower_ld,
+                         p->lower_block, p->lower_b, GDN_PANEL);
+        }
+        for (int i = 0; i < 32 && i < left; i += 8) {
+            if (p->ask_rows) {
+                ask_rows(p, row + i);
+            }
+            const float *low = p->lower ? lower[i] : NULL;
+            if (p->cols > 16) {
+                finish_rows(p, sums[i], low, row + i, 2);
+            } else {
+                finish_rows(p, sums[i], low, row + i, 1);
+            }
+        }
+    }
+}
+
+static void simd_product(const gdn_product *p)
+{
+    simd_product_rows(p);
+}
+
+#define VF_OWN_PRODUCT
+#define VF_TABLE_EXTRA \
+    .pair_rows = pair_rows, .left_row_major = true, .thread_begin = tiles_begin, .thread_end = tiles_end,
+
+#include "simd_table.h"

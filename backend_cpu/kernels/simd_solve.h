@@ -1,0 +1,71 @@
+/* The triangular solve, in float32 whatever the products are. */
+#ifndef GDN_SIMD_SOLVE_H
+#define GDN_SIMD_SOLVE_H
+
+#include "simd_tile.h"
+
+GDN_INLINE void solve_columns(int rows, const float *n, ptrdiff_t n_block, float *x, ptrdiff_t ldx, const int VECTORS)
+{
+    for (int row = 0; row < rows; row += SOLVE_ROWS) {
+        const float *nb = n + (row / GDN_TOKEN_BLOCK) * n_block + row % GDN_TOKEN_BLOCK;
+        vf acc[TILE_ROWS_MAX][TILE_VECTORS_MAX];
+
+        GDN_UNROLL
+        for (int i = 0; i < SOLVE_ROWS; i++) {
+            GDN_UNROLL
+            for (int c = 0; c < VECTORS; c++) {
+                acc[i][c] = vf_load(x + (row + i) * ldx + c * VF_LANES);
+            }
+        }
+        for (int j = 0; j < row; j++, nb += GDN_PAIR) {
+            vf xj[TILE_VECTORS_MAX];
+            GDN_UNROLL
+            for (int c = 0; c < VECTORS; c++) {
+                xj[c] = vf_load(x + j * ldx + c * VF_LANES);
+            }
+            GDN_UNROLL
+            for (int i = 0; i < SOLVE_ROWS; i++) {
+                vf nij = vf_set1(nb[i]);
+                GDN_UNROLL
+                for (int c = 0; c < VECTORS; c++) {
+                    acc[i][c] = vf_fma(nij, xj[c], acc[i][c]);
+                }
+            }
+        }
+        /* The triangle on the diagonal, wholly in registers. */
+        GDN_UNROLL
+        for (int j = 0; j < SOLVE_ROWS; j++) {
+            GDN_UNROLL
+            for (int i = 1; i < SOLVE_ROWS; i++) {
+                if (i > j) {
+                    vf nij = vf_set1(nb[j * GDN_PAIR + i]);
+                    GDN_UNROLL
+                    for (int c = 0; c < VECTORS; c++) {
+                        acc[i][c] = vf_fma(nij, acc[j][c], acc[i][c]);
+                    }
+                }
+            }
+        }
+        GDN_UNROLL
+        for (int i = 0; i < SOLVE_ROWS; i++) {
+            GDN_UNROLL
+            for (int c = 0; c < VECTORS; c++) {
+                vf_store(x + (row + i) * ldx + c * VF_LANES, acc[i][c]);
+            }
+        }
+    }
+}
+
+static void simd_solve(int rows, int cols, const float *n, ptrdiff_t n_block, float *x, ptrdiff_t ldx)
+{
+    const int step = 2 * VF_LANES;
+    int col = 0;
+    for (; col + step <= cols; col += step) {
+        solve_columns(rows, n, n_block, x + col, ldx, 2);
+    }
+    if (col < cols) {
+        solve_columns(rows, n, n_block, x + col, ldx, 1);
+    }
+}
+
+#endif /* GDN_SIMD_SOLVE_H */
