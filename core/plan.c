@@ -86,9 +86,15 @@ gdn_status gdn_plan_build(gdn_plan *plan, const gdn_context *context, const gdn_
         }
         gdn_log(context, GDN_LOG_CHOICE, "%s: not %s: %s", operation_name(plan->problem.operation),
                 implementation->name, reason.text);
+        if (!gdn_context_allows(context, implementation->name)) {
+            continue; /* the caller knows, and the message has room for the reasons that matter */
+        }
         const size_t used = strlen(reasons);
         snprintf(reasons + used, sizeof(reasons) - used, "%s%s: %s", used > 0 ? "; " : "", implementation->name,
                  reason.text);
+    }
+    if (reasons[0] == '\0') {
+        snprintf(reasons, sizeof(reasons), "the implementation list \"%s\" excludes them all", context->implementations);
     }
     return gdn_fail(GDN_ERROR_UNSUPPORTED, "problem: no %s implementation of backend %s takes it (%s)",
                     operation_name(plan->problem.operation), context->backend->name, reasons);
