@@ -94,7 +94,8 @@ gdn_status gdn_plan_build(gdn_plan *plan, const gdn_context *context, const gdn_
                  reason.text);
     }
     if (reasons[0] == '\0') {
-        snprintf(reasons, sizeof(reasons), "the implementation list \"%s\" excludes them all", context->implementations);
+        snprintf(reasons, sizeof(reasons), "the implementation list \"%s\" excludes them all",
+                 context->implementations);
     }
     return gdn_fail(GDN_ERROR_UNSUPPORTED, "problem: no %s implementation of backend %s takes it (%s)",
                     operation_name(plan->problem.operation), context->backend->name, reasons);
