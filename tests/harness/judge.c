@@ -21,6 +21,9 @@ static bounds bounds_of(const test_case *c, bool state, gdn_dtype dtype)
 {
     const bool narrow = dtype != GDN_DTYPE_F32;
     const double frobenius = c->spec.adversarial ? TOLERANCE_FROBENIUS_ADVERSARIAL : TOLERANCE_FROBENIUS;
+    if (test_backend_is_host() && c->spec.numerics == GDN_NUMERICS_BF16) {
+        return (bounds){TOLERANCE_CPU_BF16, TOLERANCE_TENSOR_CORE_ROW, false};
+    }
     if (test_backend_is_host()) {
         return (bounds){frobenius, TOLERANCE_ROW, narrow};
     }

@@ -13,6 +13,9 @@
 /* A 16-bit output: every element within half an ulp plus this much of the RMS row norm. */
 #define TOLERANCE_ROUNDED 1e-5
 
+/* CPU, operands rounded to bfloat16: numerics BF16. Rows as for tensor cores. */
+#define TOLERANCE_CPU_BF16 5e-3
+
 /* A GPU's float32 products are summed in another order. */
 #define TOLERANCE_GPU_FROBENIUS 5e-6
 
