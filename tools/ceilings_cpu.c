@@ -75,6 +75,7 @@ static double measure_flops(int threads, const fma_kind *kind)
 
 static double measure_bytes(int threads)
 {
+    (void)threads; /* without OpenMP nothing below reads it */
     const int64_t count = INT64_C(64) << 20;
     float *const values = malloc((size_t)count * sizeof(float));
     double best = 0;
