@@ -185,5 +185,6 @@ gdn_status gdn_generic_book(const gdn_device *device, const gdn_problem *problem
             max_workspace, total, chunk_size);
     }
     book_wave(problem, &shape, choice);
-    return GDN_OK;
+    const gdn_generic_ops *const ops = device->backend->ops;
+    return ops != NULL && ops->prepare != NULL ? ops->prepare(device, problem, chunk_size) : GDN_OK;
 }

@@ -36,7 +36,8 @@ typedef enum gdn_generic_piece {
 #define GDN_GENERIC_PARAM_LANES (GDN_GENERIC_NUM_PIECES + 1) /* most lanes of a wave */
 #define GDN_GENERIC_PARAM_STEPS (GDN_GENERIC_NUM_PIECES + 2) /* most steps of a wave */
 
-/* Chooses chunk size and wave, and books every piece; as gdn_implementation.book. */
+/* Chooses chunk size and wave, books every piece, and lets the backend make its products ready; as
+ * gdn_implementation.book. */
 gdn_status gdn_generic_book(const gdn_device *device, const gdn_problem *problem, size_t max_workspace,
                             bool two_inverses, gdn_choice *choice);
 
