@@ -33,7 +33,7 @@ __device__ void put(const Find &f, int32_t lane, int64_t end, int64_t entry)
 }
 
 /* A thread a lane: the round-th position inside the chunk, by bisection. */
-__global__ void __launch_bounds__(kThreads) find_positions_kernel(const Find f)
+__global__ void __launch_bounds__(kThreads, 4) find_positions_kernel(const Find f)
 {
     const int32_t lane = static_cast<int32_t>(blockIdx.x * kThreads + threadIdx.x);
     if (lane >= f.num_lanes) {
@@ -140,7 +140,7 @@ struct Store {
     const float *S;
 };
 
-__global__ void __launch_bounds__(kThreads) store_checkpoints_kernel(const Store s)
+__global__ void __launch_bounds__(kThreads, 4) store_checkpoints_kernel(const Store s)
 {
     __shared__ TileBuffer buffer;
     for (int64_t block = blockIdx.x; block < s.grid.count; block += gridDim.x) {

@@ -18,7 +18,7 @@ struct DecayState {
 };
 
 /* A (lane, head) has C rows of K for the tail, then K rows of V for the state; its blocks take every pieces-th row. */
-__global__ void __launch_bounds__(kThreads) decay_state_kernel(const DecayState p)
+__global__ void __launch_bounds__(kThreads, 4) decay_state_kernel(const DecayState p)
 {
     const int lane_idx = threadIdx.x % 32;
     const int64_t count = static_cast<int64_t>(p.num_lanes) * p.heads.num_v_heads * p.pieces;

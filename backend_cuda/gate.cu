@@ -14,7 +14,7 @@ struct Plane {
     int64_t token_stride, head_stride;
 };
 
-__global__ void __launch_bounds__(kThreads)
+__global__ void __launch_bounds__(kThreads, 4)
     gate_kernel(int64_t count, int64_t heads, const Plane a, const Plane b, const float *A_log, const float *dt_bias,
                 float beta_scale, const Plane log_decay, const Plane beta)
 {

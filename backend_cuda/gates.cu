@@ -19,7 +19,7 @@ __device__ __forceinline__ double inclusive_sum(double x, int lane)
 }
 
 /* A warp a (slot, value head), a lane a token. Sums are taken in double and stored as pairs. */
-__global__ void __launch_bounds__(kThreads)
+__global__ void __launch_bounds__(kThreads, 4)
     gates_kernel(const gdn_chunk *chunks, int64_t count, int32_t num_v_heads, int32_t chunk_size, const Rows gate,
                  const Rows beta, const float *A_log, const float *dt_bias, int32_t gate_form, int32_t beta_form,
                  float beta_scale, float *G_out, float *beta_out)

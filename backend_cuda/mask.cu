@@ -17,7 +17,7 @@ struct Mask {
 };
 
 /* A block a matrix, a thread an element (i, j). Unused slots become zeros. */
-template <bool kLower> __global__ void __launch_bounds__(kThreads) mask_kernel(const Mask p)
+template <bool kLower> __global__ void __launch_bounds__(kThreads, 4) mask_kernel(const Mask p)
 {
     const int32_t C = p.chunk_size;
     for (int64_t slot_head = blockIdx.x; slot_head < p.count; slot_head += gridDim.x) {

@@ -17,7 +17,7 @@ struct Pack {
 };
 
 /* A warp a row, a lane one element in 32, or four in 128. Unused slots and rows past a chunk's length become zeros. */
-template <typename T, bool kWide> __global__ void __launch_bounds__(kThreads) pack_kernel(const Pack p)
+template <typename T, bool kWide> __global__ void __launch_bounds__(kThreads, 4) pack_kernel(const Pack p)
 {
     constexpr int kStep = kWide ? 128 : 32;
     const int lane = threadIdx.x % 32 * (kWide ? 4 : 1);

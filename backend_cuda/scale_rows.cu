@@ -18,7 +18,7 @@ struct ScaleRows {
 };
 
 /* A warp a row, a lane one element in 32, or four in 128. An unused slot's rows become zeros. */
-template <bool kWide> __global__ void __launch_bounds__(kThreads) scale_rows_kernel(const ScaleRows p)
+template <bool kWide> __global__ void __launch_bounds__(kThreads, 4) scale_rows_kernel(const ScaleRows p)
 {
     constexpr int kStep = kWide ? 128 : 32;
     const int lane = threadIdx.x % 32 * (kWide ? 4 : 1);

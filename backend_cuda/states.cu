@@ -27,7 +27,7 @@ __device__ bool initial_slot(const StateMove &m, int32_t seq, int64_t *slot)
     return m.initial.data != nullptr && (m.has_initial_state == nullptr || m.has_initial_state[seq] != 0);
 }
 
-__global__ void __launch_bounds__(kThreads) load_states_kernel(const StateMove m)
+__global__ void __launch_bounds__(kThreads, 4) load_states_kernel(const StateMove m)
 {
     __shared__ TileBuffer buffer;
     for (int64_t block = blockIdx.x; block < m.grid.count; block += gridDim.x) {

@@ -15,7 +15,7 @@ struct Unpack {
 };
 
 /* A warp a row, a lane one element in 32, or four in 128 where O and o are float32; rows past a chunk's length are another sequence's or nobody's. */
-template <bool kWide> __global__ void __launch_bounds__(kThreads) unpack_kernel(const Unpack p)
+template <bool kWide> __global__ void __launch_bounds__(kThreads, 4) unpack_kernel(const Unpack p)
 {
     constexpr int kStep = kWide ? 128 : 32;
     const int lane = threadIdx.x % 32 * (kWide ? 4 : 1);

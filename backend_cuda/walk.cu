@@ -86,7 +86,7 @@ template <int K> struct Stream {
     }
 };
 
-template <bool kThreeTerms, int K> __global__ void __launch_bounds__(kWalkThreads) walk_kernel(const Walk p)
+template <bool kThreeTerms, int K> __global__ void __launch_bounds__(kWalkThreads, 1) walk_kernel(const Walk p)
 {
     using Shape = WalkShape<K>;
     extern __shared__ __align__(16) float shared[];
@@ -319,7 +319,7 @@ gdn_status launch(const gdn_cuda_device *device, const Walk &p, bool tf32, int64
 using namespace gdn;
 
 gdn_status gdn_cuda_walk(const gdn_device *device, const gdn_prefill_run *run, const gdn_wave *wave, const float *G,
-                         const float *q, const float *k, const float *W, float *U, float *rows, float *S, bool *taken)
+                         const float *q, const float *k, float *W, float *U, float *rows, float *S, bool *taken)
 {
     const DeviceGuard guard(device);
     GDN_TRY(guard.status());

@@ -13,6 +13,8 @@
 namespace gdn
 {
 
+/* Threads of a block; kernels are bounded to four blocks a multiprocessor, 64 registers a thread. Left to itself ptxas
+ * spills a register or two to reach the next step of occupancy. */
 constexpr int kThreads = 256;
 
 /* Kernels walk their work in strides of the grid, so that no amount of work is too much for one launch. */
