@@ -10,8 +10,7 @@
 /* A mapping of `bytes` that takes no memory until it is written; NULL where the system refuses so much. */
 static void *sparse(size_t bytes)
 {
-    void *const memory =
-        mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    void *const memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     return memory == MAP_FAILED ? NULL : memory;
 }
 

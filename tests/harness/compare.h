@@ -17,6 +17,7 @@ typedef struct compared {
 
 typedef struct difference {
     double frobenius; /* ||got - ref|| / ||ref|| over all rows in use */
+    double ref_sum, error_sum; /* ||ref||^2 and ||got - ref||^2 */
     double row; /* worst of ||got_i - ref_i|| / max(||ref_i||, RMS row norm) */
     double largest; /* max |got - ref| / max |ref| */
     double rms_row_norm;
@@ -27,6 +28,9 @@ typedef struct difference {
 } difference;
 
 difference compare_rows(const compared *arrays);
+
+/* The Frobenius error of two parts together. */
+double frobenius_of(double error_sum, double ref_sum);
 
 /* The first element further from the reference than rounding to `dtype` explains: more than half an ulp plus
  * `slack`. False where there is none. */

@@ -12,7 +12,9 @@
 #include <string.h>
 
 typedef struct bounds {
-    double frobenius;
+    double frobenius; /* of all heads together */
+    double head; /* of one */
+    double largest; /* error of one element, by the head's largest value */
     double row;
     bool rounded; /* judge 16-bit results element by element instead */
 } bounds;
@@ -22,17 +24,20 @@ static bounds bounds_of(const test_case *c, bool state, gdn_dtype dtype)
     const bool narrow = dtype != GDN_DTYPE_F32;
     const double frobenius = c->spec.adversarial ? TOLERANCE_FROBENIUS_ADVERSARIAL : TOLERANCE_FROBENIUS;
     if (test_backend_is_host() && c->spec.numerics == GDN_NUMERICS_BF16) {
-        return (bounds){TOLERANCE_CPU_BF16, TOLERANCE_TENSOR_CORE_ROW, false};
+        return (bounds){TOLERANCE_CPU_BF16, TOLERANCE_CPU_BF16, TOLERANCE_TENSOR_CORE_ROW, TOLERANCE_TENSOR_CORE_ROW,
+                        false};
     }
     if (test_backend_is_host()) {
-        return (bounds){frobenius, TOLERANCE_ROW, narrow};
+        return (bounds){frobenius, TOLERANCE_HEAD, TOLERANCE_LARGEST, TOLERANCE_ROW, narrow};
     }
     const bool tensor_cores = (c->spec.dtype != GDN_DTYPE_F32 && c->spec.numerics == GDN_NUMERICS_DEFAULT) ||
                               c->spec.numerics == GDN_NUMERICS_BF16 || c->spec.numerics == GDN_NUMERICS_TF32;
     if (!tensor_cores) {
-        return (bounds){fmax(frobenius, TOLERANCE_GPU_FROBENIUS), TOLERANCE_ROW, narrow};
+        return (bounds){fmax(frobenius, TOLERANCE_GPU_FROBENIUS), TOLERANCE_HEAD, TOLERANCE_LARGEST, TOLERANCE_ROW,
+                        narrow};
     }
-    return (bounds){state ? TOLERANCE_TENSOR_CORE_STATE : TOLERANCE_TENSOR_CORE_O, TOLERANCE_TENSOR_CORE_ROW, false};
+    const double tensor_core = state ? TOLERANCE_TENSOR_CORE_STATE : TOLERANCE_TENSOR_CORE_O;
+    return (bounds){tensor_core, tensor_core, TOLERANCE_TENSOR_CORE_ROW, TOLERANCE_TENSOR_CORE_ROW, false};
 }
 
 static double *doubles(int64_t count)
@@ -52,32 +57,56 @@ static bool all_finite(const double *x, int64_t count)
     return true;
 }
 
-/* One head's array against its reference. `what` and `head` say which in a complaint. */
-static int judge_array(const test_case *c, const compared *arrays, bounds allowed, gdn_dtype dtype, const char *what,
-                       int64_t which, int32_t head)
+/* What is being judged, for complaints, and the sums of its heads so far. */
+typedef struct verdict {
+    const test_case *c;
+    const char *what;
+    int64_t which;
+    gdn_dtype dtype;
+    bounds allowed;
+    double error_sum, ref_sum;
+} verdict;
+
+static int judge_head(verdict *v, const compared *arrays, int32_t head)
 {
     const difference d = compare_rows(arrays);
+    const bounds *const allowed = &v->allowed;
+    v->error_sum += d.error_sum;
+    v->ref_sum += d.ref_sum;
     if (!d.finite) {
-        fprintf(stderr, "%s: %s %lld head %d: row %lld element %lld is not finite\n", c->spec.label, what,
-                (long long)which, head, (long long)d.bad_row, (long long)d.bad_column);
+        fprintf(stderr, "%s: %s %lld head %d: row %lld element %lld is not finite\n", v->c->spec.label, v->what,
+                (long long)v->which, head, (long long)d.bad_row, (long long)d.bad_column);
         return 1;
     }
     int64_t row = d.worst_row, column = d.worst_column;
     bool bad;
-    if (allowed.rounded) {
-        bad = find_badly_rounded(arrays, dtype, TOLERANCE_ROUNDED * d.rms_row_norm, &row, &column);
+    if (allowed->rounded) {
+        bad = find_badly_rounded(arrays, v->dtype, TOLERANCE_ROUNDED * d.rms_row_norm, &row, &column);
     } else {
-        bad = d.frobenius > allowed.frobenius || d.row > allowed.row;
+        bad = d.frobenius > allowed->head || d.row > allowed->row || d.largest > allowed->largest;
     }
     if (bad) {
         fprintf(stderr,
-                "%s: %s %lld head %d: Frobenius %.3g (allowed %.3g), row %.3g (allowed %.3g); row %lld element %lld is "
-                "%.9g, should be %.9g\n",
-                c->spec.label, what, (long long)which, head, d.frobenius, allowed.frobenius, d.row, allowed.row,
-                (long long)row, (long long)column, arrays->got[row * arrays->width + column],
-                arrays->ref[row * arrays->width + column]);
+                "%s: %s %lld head %d: Frobenius %.3g (allowed %.3g), row %.3g (%.3g), largest %.3g (%.3g); row %lld "
+                "element "
+                "%lld is %.9g, should be %.9g\n",
+                v->c->spec.label, v->what, (long long)v->which, head, d.frobenius, allowed->head, d.row, allowed->row,
+                d.largest, allowed->largest, (long long)row, (long long)column,
+                arrays->got[row * arrays->width + column], arrays->ref[row * arrays->width + column]);
     }
     return bad;
+}
+
+/* All heads together, after each alone. */
+static int judge_sums(const verdict *v)
+{
+    const double error = frobenius_of(v->error_sum, v->ref_sum);
+    if (v->allowed.rounded || error <= v->allowed.frobenius) {
+        return 0;
+    }
+    fprintf(stderr, "%s: %s %lld: Frobenius %.3g (allowed %.3g)\n", v->c->spec.label, v->what, (long long)v->which,
+            error, v->allowed.frobenius);
+    return 1;
 }
 
 static int judge_outputs(const test_case *c, const reference_result *ref)
@@ -86,6 +115,7 @@ static int judge_outputs(const test_case *c, const reference_result *ref)
     double *const got = doubles(ref->num_tokens * V), *const want = doubles(ref->num_tokens * V);
     bool *const use = malloc((size_t)ref->num_tokens + 1);
     REQUIRE(use != NULL);
+    verdict v = {c, "o, tokens from", 0, c->problem.o.dtype, bounds_of(c, false, c->problem.o.dtype), 0, 0};
     int complaints = 0;
     for (int32_t head = 0; head < HV; head++) {
         for (int64_t t = 0; t < ref->num_tokens; t++) {
@@ -97,13 +127,12 @@ static int judge_outputs(const test_case *c, const reference_result *ref)
             }
         }
         const compared arrays = {ref->num_tokens, V, got, want, use};
-        complaints +=
-            judge_array(c, &arrays, bounds_of(c, false, c->problem.o.dtype), c->problem.o.dtype, "o, tokens", 0, head);
+        complaints += judge_head(&v, &arrays, head);
     }
     free(got);
     free(want);
     free(use);
-    return complaints;
+    return complaints + judge_sums(&v);
 }
 
 /* A state that passed through no token is the initial one, bit for bit where the dtypes agree. */
@@ -132,6 +161,7 @@ static int judge_state(const test_case *c, case_operand operand, int64_t slot, c
                                                                          : &p->checkpoints;
     const int64_t size = (int64_t)p->head_v_dim * p->head_k_dim;
     double *const got = doubles(size);
+    verdict sums = {c, what, slot, layout->dtype, bounds_of(c, true, layout->dtype), 0, 0};
     int complaints = 0;
     for (int32_t head = 0; head < p->num_v_heads; head++) {
         const double *const want = ref + head * size;
@@ -144,13 +174,13 @@ static int judge_state(const test_case *c, case_operand operand, int64_t slot, c
             }
         }
         const compared arrays = {p->head_v_dim, p->head_k_dim, got, want, NULL};
-        complaints += judge_array(c, &arrays, bounds_of(c, true, layout->dtype), layout->dtype, what, slot, head);
+        complaints += judge_head(&sums, &arrays, head);
         if (passed_on) {
             complaints += judge_passed_on(c, layout->dtype, got, want, size, slot);
         }
     }
     free(got);
-    return complaints;
+    return complaints + judge_sums(&sums);
 }
 
 static int64_t token_slot(const test_case *c, int64_t token)

@@ -3,9 +3,13 @@
 #ifndef GDN_TESTS_TOLERANCES_H
 #define GDN_TESTS_TOLERANCES_H
 
-/* CPU, and float32 products generally: Frobenius error of each head of o and of each state. */
+/* CPU, and float32 products generally: Frobenius error of o, and of each state. */
 #define TOLERANCE_FROBENIUS 2e-6
 #define TOLERANCE_FROBENIUS_ADVERSARIAL 1e-5
+
+/* The same of each head of them alone, and the largest error against the largest value of that head. */
+#define TOLERANCE_HEAD 1e-5
+#define TOLERANCE_LARGEST 1e-4
 
 /* ||row - ref|| / max(||ref||, RMS row norm of that head), worst row of o and of each state. */
 #define TOLERANCE_ROW 1e-5
