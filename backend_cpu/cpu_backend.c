@@ -129,6 +129,7 @@ static const gdn_generic_ops ops = {
     .load_states = gdn_cpu_load_states,
     .store_states = gdn_cpu_store_states,
     .decay_state = gdn_cpu_decay_state,
+    .walk = gdn_cpu_walk,
     .find_checkpoints = gdn_cpu_find_checkpoints,
     .store_checkpoints = gdn_cpu_store_checkpoints,
     .unpack = gdn_cpu_unpack,

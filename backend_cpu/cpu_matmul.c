@@ -3,13 +3,20 @@
 #include "cpu_parallel.h"
 #include "cpu_product.h"
 
-/* Every product is cut so, whatever the thread count, so that its bits do not depend on it. Few heads then still feed
- * several threads, and a BLAS library's kernels for small matrices apply. */
-#define COLUMNS 64
+gdn_cpu_product_fn gdn_cpu_product_of(const gdn_device *device)
+{
+#ifdef GDN_HAVE_OPENBLAS
+    if (gdn_cpu_device_of(device)->use_blas) {
+        return gdn_cpu_product_blas;
+    }
+#endif
+    (void)device;
+    return gdn_cpu_product_plain;
+}
 
 typedef struct matmul_task {
     const gdn_matmul *matmul;
-    void (*product)(const gdn_cpu_product *product);
+    gdn_cpu_product_fn product;
     int64_t blocks; /* of columns */
 } matmul_task;
 
@@ -29,7 +36,7 @@ static void matmul_range(const void *data, int64_t begin, int64_t end)
     const matmul_task *const task = data;
     const gdn_matmul *const matmul = task->matmul;
     for (int64_t i = begin; i < end; i++) {
-        const int64_t column = i % task->blocks * COLUMNS;
+        const int64_t column = i % task->blocks * GDN_CPU_PRODUCT_COLUMNS;
         const int64_t batch = i / task->blocks;
         const int64_t b2 = batch % matmul->batch[2];
         const int64_t b1 = batch / matmul->batch[2] % matmul->batch[1];
@@ -40,7 +47,7 @@ static void matmul_range(const void *data, int64_t begin, int64_t end)
         const int64_t left = matmul->n - column;
         const gdn_cpu_product product = {
             .m = matmul->m,
-            .n = (int32_t)(left < COLUMNS ? left : COLUMNS),
+            .n = (int32_t)(left < GDN_CPU_PRODUCT_COLUMNS ? left : GDN_CPU_PRODUCT_COLUMNS),
             .k = matmul->k,
             .transpose_a = matmul->transpose_a,
             .transpose_b = matmul->transpose_b,
@@ -60,21 +67,16 @@ static void matmul_range(const void *data, int64_t begin, int64_t end)
 gdn_status gdn_cpu_matmul(const gdn_device *device, const gdn_prefill_run *run, const gdn_matmul *matmul)
 {
     (void)run;
-    matmul_task task = {
+    const matmul_task task = {
         .matmul = matmul,
-        .product = gdn_cpu_product_plain,
-        .blocks = (matmul->n - 1) / COLUMNS + 1,
+        .product = gdn_cpu_product_of(device),
+        .blocks = (matmul->n - 1) / GDN_CPU_PRODUCT_COLUMNS + 1,
     };
-#ifdef GDN_HAVE_OPENBLAS
-    if (gdn_cpu_device_of(device)->use_blas) {
-        task.product = gdn_cpu_product_blas;
-    }
-#endif
     if (matmul->a.ld > INT32_MAX || matmul->b.ld > INT32_MAX || matmul->c.ld > INT32_MAX) {
         return gdn_fail(GDN_ERROR_INTERNAL, "matmul: a row stride over 2147483647 elements");
     }
     const int64_t entries = matmul->batch[0] * matmul->batch[1] * matmul->batch[2];
-    gdn_cpu_parallel_for(device, entries * task.blocks, (int64_t)matmul->m * matmul->k * COLUMNS / 64, matmul_range,
-                         &task);
+    gdn_cpu_parallel_for(device, entries * task.blocks, (int64_t)matmul->m * matmul->k * GDN_CPU_PRODUCT_COLUMNS / 64,
+                         matmul_range, &task);
     return GDN_OK;
 }

@@ -26,6 +26,8 @@ gdn_status gdn_cpu_store_states(const gdn_device *device, const gdn_prefill_run 
 gdn_status gdn_cpu_decay_state(const gdn_device *device, const gdn_prefill_run *run, const gdn_wave *wave, int32_t step,
                                const int32_t *ends, const float *G, const float *k, const float *src, float *tail,
                                float *dst);
+gdn_status gdn_cpu_walk(const gdn_device *device, const gdn_prefill_run *run, const gdn_wave *wave, const float *G,
+                        const float *q, const float *k, float *W, float *U, float *rows, float *S, bool *taken);
 gdn_status gdn_cpu_find_checkpoints(const gdn_device *device, const gdn_prefill_run *run, const gdn_wave *wave,
                                     int32_t step, int32_t round, int32_t *ends, int64_t *entries, bool *any);
 gdn_status gdn_cpu_store_checkpoints(const gdn_device *device, const gdn_prefill_run *run, const gdn_wave *wave,

@@ -1,4 +1,5 @@
 /* The lanes' states: from the caller's storage, across a chunk, back to it. */
+#include "cpu_decay.h"
 #include "cpu_exp.h"
 #include "cpu_ops.h"
 #include "cpu_parallel.h"
@@ -113,6 +114,29 @@ gdn_status gdn_cpu_store_states(const gdn_device *device, const gdn_prefill_run 
     return GDN_OK;
 }
 
+void gdn_cpu_decay_chunk(const gdn_cpu_decay *decay)
+{
+    const int32_t K = decay->K;
+    const int32_t rows = decay->end > 0 ? decay->end : 0;
+    const float *const high = decay->G;
+    const float *const low = high + decay->chunk_size;
+    for (int32_t t = 0; t < rows; t++) {
+        const float factor = gdn_cpu_exp((high[rows - 1] - high[t]) + (low[rows - 1] - low[t]));
+        const float *const from = decay->k + (int64_t)t * K;
+        float *const to = decay->tail + (int64_t)t * K;
+        for (int32_t d = 0; d < K; d++) {
+            to[d] = factor * from[d];
+        }
+    }
+    memset(decay->tail + (int64_t)rows * K, 0, (size_t)(decay->chunk_size - rows) * (size_t)K * sizeof(float));
+    if (rows > 0) {
+        const float factor = gdn_cpu_exp(high[rows - 1] + low[rows - 1]);
+        for (int64_t n = 0; n < (int64_t)K * decay->V; n++) {
+            decay->dst[n] = factor * decay->src[n];
+        }
+    }
+}
+
 typedef struct decay_task {
     const gdn_problem *problem;
     const gdn_wave *wave;
@@ -139,30 +163,18 @@ static void decay_range(const void *data, int64_t begin, int64_t end)
         if (slot < 0) {
             continue;
         }
-        const int32_t length = task->ends ? task->ends[lane] : task->wave->chunks[slot].length;
-        const int32_t rows = length > 0 ? length : 0;
         const int64_t key_head = (int64_t)slot * problem->num_k_heads + gdn_cpu_key_head(problem, hv);
-        const float *const k = task->k + key_head * C * K;
-        const float *const high = task->G + ((int64_t)slot * problem->num_v_heads + hv) * 2 * C;
-        const float *const low = high + C;
-        float *const tail = task->tail + i * C * K;
-        for (int32_t t = 0; t < rows; t++) {
-            const float factor = gdn_cpu_exp((high[rows - 1] - high[t]) + (low[rows - 1] - low[t]));
-            const float *const from = k + (int64_t)t * K;
-            float *const to = tail + (int64_t)t * K;
-            for (int32_t d = 0; d < K; d++) {
-                to[d] = factor * from[d];
-            }
-        }
-        memset(tail + (int64_t)rows * K, 0, (size_t)(C - rows) * (size_t)K * sizeof(float));
-        if (rows > 0) {
-            const float factor = gdn_cpu_exp(high[rows - 1] + low[rows - 1]);
-            const float *const src = task->src + i * size;
-            float *const dst = task->dst + i * size;
-            for (int64_t n = 0; n < size; n++) {
-                dst[n] = factor * src[n];
-            }
-        }
+        gdn_cpu_decay_chunk(&(gdn_cpu_decay){
+            .chunk_size = C,
+            .end = task->ends ? task->ends[lane] : task->wave->chunks[slot].length,
+            .K = K,
+            .V = problem->head_v_dim,
+            .G = task->G + ((int64_t)slot * problem->num_v_heads + hv) * 2 * C,
+            .k = task->k + key_head * C * K,
+            .src = task->src + i * size,
+            .tail = task->tail + i * C * K,
+            .dst = task->dst + i * size,
+        });
     }
 }
 

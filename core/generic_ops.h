@@ -122,9 +122,9 @@ struct gdn_generic_ops {
                               float *dst);
     /* (optional) All steps of a wave at once, where a backend has one kernel for it: for each lane's chunks in order
      * V' = U - W S in place of U, rows[m, HV, C, V] = q S, and S after the chunk, with the bits that matmul and
-     * decay_state give. *taken is false, and nothing queued, where it does not do this problem. */
+     * decay_state give. W may be overwritten. *taken is false, and nothing queued, where it does not do this problem. */
     gdn_status (*walk)(const gdn_device *device, const gdn_prefill_run *run, const gdn_wave *wave, const float *G,
-                       const float *q, const float *k, const float *W, float *U, float *rows, float *S, bool *taken);
+                       const float *q, const float *k, float *W, float *U, float *rows, float *S, bool *taken);
     /* Checkpoints: round r of a step handles each lane's r-th checkpoint inside its chunk. Fills ends[l] (tokens of the
      * chunk consumed, or 0) and entries[l] (index into args->checkpoints, or -1); *any is false where the host knows that
      * no lane has one. `store_checkpoints` writes S[l, HV, K, V] to those entries. */

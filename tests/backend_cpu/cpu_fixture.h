@@ -59,9 +59,10 @@ static inline void fixture_close(gdn_device *device)
 /* count floats of NaN: what nothing may be left of. */
 static inline float *fixture_poisoned(int64_t count)
 {
-    float *const data = malloc((size_t)(count > 0 ? count : 1) * sizeof(float));
+    const size_t bytes = (count > 0 ? (size_t)count : 1) * sizeof(float);
+    float *const data = malloc(bytes);
     REQUIRE(data != NULL);
-    memset(data, 0xff, (size_t)count * sizeof(float));
+    memset(data, 0xff, bytes);
     return data;
 }
 
