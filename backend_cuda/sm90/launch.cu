@@ -34,18 +34,27 @@ int64_t sequences(const gdn_sm90_prefill &p)
     return p.num_seqs < p.wave_slots ? p.num_seqs : p.wave_slots;
 }
 
-template <bool kOutput> int64_t state_blocks(const gdn_sm90_prefill &p, int32_t num_sms)
+template <Form kForm> int64_t state_blocks(const gdn_sm90_prefill &p, int32_t num_sms)
 {
-    const int64_t items = sequences(p) * p.max_segments * p.num_v_heads * (kOutput ? 2 : 4);
-    const int64_t most = static_cast<int64_t>(num_sms) * StateBlock<kOutput>::kPerMultiprocessor;
+    const int64_t items =
+        sequences(p) * p.max_segments * p.num_v_heads * (2 / kTiles<kForm>)*(kHasOutputs<kForm> ? 1 : 2);
+    const int64_t most = static_cast<int64_t>(num_sms) * StateBlock<kForm>::kPerMultiprocessor;
     return items < most ? items : most;
 }
 
-template <typename T, bool kOutput>
+template <typename T, Form kForm>
 cudaError_t launch_state(const gdn_sm90_prefill &p, int64_t blocks, cudaStream_t stream)
 {
-    return launch(state_kernel<T, kOutput>, p, blocks, StateBlock<kOutput>::kThreads,
-                  StateMap<kOutput>::kBytes + kAlignment, stream);
+    return launch(state_kernel<T, kForm>, p, blocks, StateBlock<kForm>::kThreads, StateMap<kForm>::kBytes + kAlignment,
+                  stream);
+}
+
+template <Form kForm>
+cudaError_t launch_state_of(const gdn_sm90_prefill &p, int32_t dtype, int32_t num_sms, cudaStream_t stream)
+{
+    const int64_t blocks = state_blocks<kForm>(p, num_sms);
+    return dtype == GDN_DTYPE_BF16 ? launch_state<__nv_bfloat16, kForm>(p, blocks, stream)
+                                   : launch_state<__half, kForm>(p, blocks, stream);
 }
 
 } // namespace
@@ -61,7 +70,7 @@ size_t gdn_sm90_prep_smem(void)
 
 size_t gdn_sm90_state_output_smem(void)
 {
-    return StateMap<true>::kBytes + kAlignment;
+    return StateMap<Form::kHalf>::kBytes + kAlignment;
 }
 
 int gdn_sm90_prep_launch(const gdn_sm90_prefill *prefill, int32_t dtype, int32_t num_sms, struct CUstream_st *stream)
@@ -78,17 +87,14 @@ int gdn_sm90_prep_launch(const gdn_sm90_prefill *prefill, int32_t dtype, int32_t
 int gdn_sm90_state_only_launch(const gdn_sm90_prefill *prefill, int32_t dtype, int32_t num_sms,
                                struct CUstream_st *stream)
 {
-    const int64_t blocks = state_blocks<false>(*prefill, num_sms);
-    return dtype == GDN_DTYPE_BF16 ? launch_state<__nv_bfloat16, false>(*prefill, blocks, stream)
-                                   : launch_state<__half, false>(*prefill, blocks, stream);
+    return launch_state_of<Form::kStateOnly>(*prefill, dtype, num_sms, stream);
 }
 
 int gdn_sm90_state_output_launch(const gdn_sm90_prefill *prefill, int32_t dtype, int32_t num_sms,
                                  struct CUstream_st *stream)
 {
-    const int64_t blocks = state_blocks<true>(*prefill, num_sms);
-    return dtype == GDN_DTYPE_BF16 ? launch_state<__nv_bfloat16, true>(*prefill, blocks, stream)
-                                   : launch_state<__half, true>(*prefill, blocks, stream);
+    return prefill->whole_V ? launch_state_of<Form::kWhole>(*prefill, dtype, num_sms, stream)
+                            : launch_state_of<Form::kHalf>(*prefill, dtype, num_sms, stream);
 }
 
 int gdn_sm90_join_launch(const gdn_sm90_prefill *prefill, struct CUstream_st *stream)

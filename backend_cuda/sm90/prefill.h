@@ -150,6 +150,7 @@ typedef struct gdn_sm90_prefill {
     const float *carry_in; /* [num_v_heads, V, K]: state of the sequence that the wave before left unfinished */
     float *carry_out;
 
+    int32_t whole_V; /* state_output: a block has all of V, not half */
     int32_t max_segments; /* of any sequence; 1: none is cut */
     int32_t halves; /* see gdn_sm90_segment_chunks */
     float *segment_F,

@@ -309,6 +309,20 @@ static void set_segments(gdn_sm90_prefill *p, const gdn_prefill_run *run, bool o
     p->segment_E = (float *)(run->workspace + choice->param[PARAM_SEGMENT_E]);
 }
 
+/* Whether blocks with all of V are the faster ones: a chunk takes them 1.7 times as long as half of it does (measured), so
+ * there must be enough sequences and heads to fill the multiprocessors without halves, and no sequence so long that its
+ * own chunks are what takes the time. The bits are the same. */
+static bool whole_pays(const gdn_prefill_run *run, int32_t num_sms)
+{
+    const gdn_problem *const problem = run->problem;
+    const int64_t total = run->args->total_tokens;
+    const int64_t longest = problem->max_seqlen > 0 && problem->max_seqlen < total ? problem->max_seqlen : total;
+    const int64_t share = total * problem->num_v_heads / num_sms; /* tokens of one head a multiprocessor */
+    const int64_t half = longest > 2 * share ? longest : 2 * share;
+    const int64_t whole = longest > share ? longest : share;
+    return 17 * whole < 10 * half;
+}
+
 static gdn_status check_launch(int error, const char *kernel)
 {
     return error == 0 ? GDN_OK : gdn_cuda_fail((cudaError_t)error, kernel);
@@ -345,6 +359,7 @@ static gdn_status run_waves(const gdn_device *device, const gdn_prefill_run *run
     GDN_TRY(fill(&p, run));
     const bool one_wave = slots <= choice->wave_chunks;
     set_segments(&p, run, one_wave, num_sms);
+    p.whole_V = p.max_segments == 1 && whole_pays(run, num_sms);
     p.chunks = chunks;
     p.runs = (gdn_sm90_run *)(run->workspace + choice->param[PARAM_RUNS]);
     p.records = run->workspace + choice->param[PARAM_RECORDS];

@@ -10,35 +10,31 @@ namespace gdn
 namespace sm90
 {
 
-/* What a lane of the copy warp finds: an item, and the slot of its first chunk. */
-struct FoundItem {
-    Item item;
-    int first_slot; /* in the wave; -1: there is no such item */
-};
-
 /* Item `number` of the wave's: by sequence, segment, value head and half, and without outputs by F and E. Of a sequence that
  * is not cut, the part in this wave is segment 0; without outputs it has no items, nor has a sequence's last segment. */
-template <bool kOutput>
-__device__ __forceinline__ FoundItem find_item(const gdn_sm90_prefill &p, const Wave &wave, int first_seq,
-                                               int64_t number)
+template <Form kForm>
+__device__ __forceinline__ Item find_item(const gdn_sm90_prefill &p, const Wave &wave, int first_seq, int64_t number)
 {
-    FoundItem found = {};
-    Item &item = found.item;
-    found.first_slot = -1;
+    constexpr bool kOutput = kHasOutputs<kForm>;
+    Item item = {};
+    item.first_slot = -1;
     bool multiplier = false; /* E */
     if (!kOutput) {
         multiplier = number % 2 != 0;
         number /= 2;
     }
-    item.half = static_cast<int>(number % 2);
-    item.head = static_cast<int>(number / 2 % p.num_v_heads);
-    number = number / 2 / p.num_v_heads;
+    if (kTiles<kForm> == 1) {
+        item.half = static_cast<int>(number % 2);
+        number /= 2;
+    }
+    item.head = static_cast<int>(number % p.num_v_heads);
+    number /= p.num_v_heads;
     item.seq = first_seq + static_cast<int>(number / p.max_segments);
     const int segment = static_cast<int>(number % p.max_segments);
 
     const Run run = find_run(p, wave, item.seq);
     if (run.first < 0) {
-        return found;
+        return item;
     }
     const int run_end = run.index + run.count;
     int begin = run.index, end = run_end; /* chunks of the sequence */
@@ -56,10 +52,10 @@ __device__ __forceinline__ FoundItem find_item(const gdn_sm90_prefill &p, const 
     const bool ends = run.last && end == run_end;
     if (begin < run.index || end > run_end || begin >= end || (length == 0 && (segment > 0 || !kOutput)) ||
         (!kOutput && (ends || (multiplier && begin == 0)))) {
-        return found;
+        return item;
     }
     const int skipped = begin - run.index;
-    found.first_slot = run.first + skipped;
+    item.first_slot = run.first + skipped;
     const int last_length = ends ? run.last_length : GDN_SM90_CHUNK;
     item.tail = last_length < GDN_SM90_CHUNK ? last_length : 0;
     item.chunks = last_length < GDN_SM90_CHUNK ? end - begin - 1 : end - begin;
@@ -68,88 +64,68 @@ __device__ __forceinline__ FoundItem find_item(const gdn_sm90_prefill &p, const 
     if (kOutput) {
         if (begin == 0) {
             item.source = length > 0 ? kPlaceE : kPlaceCaller;
-            item.source_entry = segment_entry(found.first_slot);
+            item.source_entry = segment_entry(item.first_slot);
         } else {
             item.source = skipped == 0 ? kPlaceCarry : kPlaceF;
-            item.source_entry = segment_entry(found.first_slot - length);
+            item.source_entry = segment_entry(item.first_slot - length);
         }
         item.target = ends ? kPlaceCaller : length > 0 ? kPlaceNone : kPlaceCarry;
     } else {
         item.source = multiplier ? kPlaceIdentity : begin == 0 ? kPlaceCaller : kPlaceZero;
         item.target = multiplier ? kPlaceE : kPlaceF;
-        item.target_entry = segment_entry(found.first_slot);
+        item.target_entry = segment_entry(item.first_slot);
     }
-    return found;
-}
-
-__device__ __forceinline__ FoundItem broadcast(const FoundItem &found, int lane)
-{
-    FoundItem result;
-    result.first_slot = __shfl_sync(0xffffffffu, found.first_slot, lane);
-    result.item.chunks = __shfl_sync(0xffffffffu, found.item.chunks, lane);
-    result.item.tail = __shfl_sync(0xffffffffu, found.item.tail, lane);
-    result.item.seq = __shfl_sync(0xffffffffu, found.item.seq, lane);
-    result.item.head = __shfl_sync(0xffffffffu, found.item.head, lane);
-    result.item.half = __shfl_sync(0xffffffffu, found.item.half, lane);
-    result.item.token = __shfl_sync(0xffffffffu, found.item.token, lane);
-    result.item.row = __shfl_sync(0xffffffffu, found.item.row, lane);
-    result.item.source = __shfl_sync(0xffffffffu, found.item.source, lane);
-    result.item.source_entry = __shfl_sync(0xffffffffu, found.item.source_entry, lane);
-    result.item.target = __shfl_sync(0xffffffffu, found.item.target, lane);
-    result.item.target_entry = __shfl_sync(0xffffffffu, found.item.target_entry, lane);
-    return result;
-}
-
-__device__ __forceinline__ int k_head_of(const gdn_sm90_prefill &p, int head)
-{
-    return p.tiled_heads ? head % p.num_k_heads : head / p.heads_per_group;
+    return item;
 }
 
 /* One thread: loads items' chunks into the ring. */
-template <bool kOutput> class StageLoader
+template <Form kForm> class StageLoader
 {
   public:
     __device__ __forceinline__ StageLoader(uint32_t base, const Barriers &barriers) : base_(base), barriers_(barriers)
     {
     }
 
-    __device__ __forceinline__ void load(const gdn_sm90_prefill &p, const FoundItem &found)
+    /* The item at an address in shared memory. */
+    __device__ __forceinline__ void load(const gdn_sm90_prefill &p, uint32_t found)
     {
-        using S = Stage<kOutput>;
-        const Item &item = found.item;
-        const int total = item.total();
+        using S = Stage<kForm>;
+        const Item item = read_item(found);
         const int k_head = p.tiled_heads ? item.head % p.num_k_heads : item.head / p.heads_per_group;
         /* Outside the tensor v reads as zeros, which is what E's recurrence wants. */
-        const int v_row = item.target == kPlaceE ? wave_rows(p) : item.row;
+        const int v_row = item.target == kPlaceE ? rows_of(p) : item.row;
         const int v0 = item.half * GDN_SM90_HALF;
-        const unsigned char *record = p.records + (static_cast<int64_t>(found.first_slot) * p.num_v_heads + item.head) *
+        const unsigned char *record = p.records + (static_cast<int64_t>(item.first_slot) * p.num_v_heads + item.head) *
                                                       static_cast<int64_t>(GDN_SM90_RECORD_BYTES);
-        if (total == 0) {
-            const uint32_t stage = next_stage();
-            store_item(stage + S::kItem, item);
-            mbarrier_arrive(barriers_.full(cursor_.stage));
-            cursor_.advance();
-        }
-        for (int c = 0; c < total; ++c) {
+        const int total = item.total();
+        int token = item.token;
+        for (int c = 0; c < total || c == 0; ++c) {
             const uint32_t stage = next_stage();
             const uint32_t full = barriers_.full(cursor_.stage);
-            const int token = item.token + c * GDN_SM90_CHUNK;
             if (c == 0) {
-                store_item(stage + S::kItem, item);
+                copy_item(stage + S::kItem, found);
             }
-            mbarrier_arrive_expect(full, S::kLoaded);
-            tensor_load(stage + S::kK, &p.k_map, 0, k_head, token, item.row, full);
-            tensor_load(stage + S::kK + 8192, &p.k_map, 64, k_head, token, item.row, full);
-            tensor_load(stage + S::kV, &p.v_map, v0, item.head, token, v_row, full);
-            if (kOutput) {
-                bulk_load(stage + S::kA, record, GDN_SM90_RECORD_USED, full);
-                tensor_load(stage + S::kQ, &p.q_map, 0, k_head, token, item.row, full);
-                tensor_load(stage + S::kQ + 8192, &p.q_map, 64, k_head, token, item.row, full);
+            if (total == 0) {
+                mbarrier_arrive(full);
             } else {
-                bulk_load(stage + S::kA, record + GDN_SM90_RECORD_A, 8192, full);
-                bulk_load(stage + S::kDecays, record + GDN_SM90_RECORD_DECAY_K, S::kDecayBytes, full);
+                mbarrier_arrive_expect(full, S::kLoaded);
+                tensor_load(stage + S::kK, &p.k_map, 0, k_head, token, item.row, full);
+                tensor_load(stage + S::kK + 8192, &p.k_map, 64, k_head, token, item.row, full);
+                tensor_load(stage + S::kV, &p.v_map, v0, item.head, token, v_row, full);
+                if (kForm == Form::kWhole) {
+                    tensor_load(stage + S::kV + 8192, &p.v_map, GDN_SM90_HALF, item.head, token, v_row, full);
+                }
+                if (kHasOutputs<kForm>) {
+                    bulk_load(stage + S::kA, record, GDN_SM90_RECORD_USED, full);
+                    tensor_load(stage + S::kQ, &p.q_map, 0, k_head, token, item.row, full);
+                    tensor_load(stage + S::kQ + 8192, &p.q_map, 64, k_head, token, item.row, full);
+                } else {
+                    bulk_load(stage + S::kA, record + GDN_SM90_RECORD_A, 8192, full);
+                    bulk_load(stage + S::kDecays, record + GDN_SM90_RECORD_DECAY_K, S::kDecayBytes, full);
+                }
             }
             record += static_cast<int64_t>(p.num_v_heads) * GDN_SM90_RECORD_BYTES;
+            token += GDN_SM90_CHUNK;
             cursor_.advance();
         }
     }
@@ -159,12 +135,12 @@ template <bool kOutput> class StageLoader
     {
         Item none = {};
         none.chunks = -1;
-        store_item(next_stage() + Stage<kOutput>::kItem, none);
+        store_item(next_stage() + Stage<kForm>::kItem, none);
         mbarrier_arrive(barriers_.full(cursor_.stage));
     }
 
   private:
-    static __device__ __forceinline__ int wave_rows(const gdn_sm90_prefill &p)
+    static __device__ __forceinline__ int rows_of(const gdn_sm90_prefill &p)
     {
         return p.equal_length ? p.num_seqs : 1;
     }
@@ -177,7 +153,7 @@ template <bool kOutput> class StageLoader
         } else {
             mbarrier_wait(barriers_.empty(cursor_.stage), cursor_.parity ^ 1);
         }
-        return cursor_.address<kOutput>(base_);
+        return cursor_.address<kForm>(base_);
     }
 
     uint32_t base_;
@@ -187,51 +163,55 @@ template <bool kOutput> class StageLoader
 };
 
 /* One warp: this block's items; every lane looks for one, then one lane loads those that are there. */
-template <bool kOutput>
+template <Form kForm>
 __device__ __forceinline__ void load_items(const gdn_sm90_prefill &p, uint32_t base, const Barriers &barriers)
 {
+    using Map = StateMap<kForm>;
     const int lane = threadIdx.x % 32;
     const Wave wave = wave_of(p);
     const WaveSequences sequences = sequences_of(p, wave);
-    const int64_t items = static_cast<int64_t>(sequences.count) * p.max_segments * p.num_v_heads * (kOutput ? 2 : 4);
-    const int64_t stride = gridDim.x;
-    StageLoader<kOutput> loader(base, barriers);
-    for (int64_t from = blockIdx.x; from < items; from += 32 * stride) {
-        const int64_t mine = from + lane * stride;
-        FoundItem found = {};
-        found.first_slot = -1;
+    const unsigned items = static_cast<unsigned>(sequences.count) * p.max_segments * p.num_v_heads *
+                           (2 / kTiles<kForm>)*(kHasOutputs<kForm> ? 1 : 2);
+    StageLoader<kForm> loader(base, barriers);
+    for (unsigned from = blockIdx.x; from < items; from += 32 * gridDim.x) {
+        const unsigned mine = from + lane * gridDim.x;
+        bool there = false;
         if (mine < items) {
-            found = find_item<kOutput>(p, wave, sequences.first, mine);
+            const Item found = find_item<kForm>(p, wave, sequences.first, mine);
+            there = found.first_slot >= 0;
+            store_item(base + Map::kFound + lane * Map::kItemBytes, found);
         }
-        unsigned there = __ballot_sync(0xffffffffu, found.first_slot >= 0);
-        while (there != 0) {
-            const int finder = __ffs(static_cast<int>(there)) - 1;
-            there &= there - 1;
-            const FoundItem next = broadcast(found, finder);
-            if (lane == 0) {
-                loader.load(p, next);
+        unsigned left = __ballot_sync(0xffffffffu, there);
+        if (lane == 0) {
+            for (; left != 0; left &= left - 1) {
+                const int finder = __ffs(static_cast<int>(left)) - 1;
+                loader.load(p, base + Map::kFound + finder * Map::kItemBytes);
             }
-            __syncwarp();
         }
+        __syncwarp();
     }
     if (lane == 0) {
         loader.finish();
     }
 }
 
-/* One warp: O tiles from shared to device memory. Full ones by the copy engine; of a shorter one only its rows, since the
- * rows after them are another sequence's. */
-__device__ __forceinline__ void store_outputs(const gdn_sm90_prefill &p, uint32_t base, const Barriers &barriers)
+/* One warp: O tiles from shared to device memory, of both buffers in turn or, where all of V is a block's, of one half. Full
+ * tiles go by the copy engine; of a shorter one only its rows, since the rows after them are another sequence's. */
+template <Form kForm>
+__device__ __forceinline__ void store_outputs(const gdn_sm90_prefill &p, uint32_t base, const Barriers &barriers,
+                                              int half)
 {
+    using Map = StateMap<kForm>;
+    constexpr bool kInTurn = kForm == Form::kHalf;
     const int lane = threadIdx.x % 32;
-    uint32_t parity = 0;
-    for (int buffer = 0;; buffer ^= 1) {
+    int buffer = half;
+    for (uint32_t parity = 0;; parity ^= kInTurn ? buffer : 1, buffer ^= kInTurn) {
         mbarrier_wait(barriers.output(buffer), parity);
-        const Output output = load_output(base + StateMap<true>::kOutputs + 16 * buffer);
+        const Output output = load_output(base + Map::kOutputs + 16 * buffer);
         if (output.length < 0) {
             break;
         }
-        const uint32_t tile = base + StateMap<true>::kO + 8192 * buffer;
+        const uint32_t tile = base + Map::kO + 8192 * buffer;
         const int head = output.head_half / 2;
         const int v0 = output.head_half % 2 * GDN_SM90_HALF;
         if (output.length == GDN_SM90_CHUNK) {
@@ -241,18 +221,19 @@ __device__ __forceinline__ void store_outputs(const gdn_sm90_prefill &p, uint32_
                 bulk_wait_read();
             }
         } else {
-            uint16_t *const rows = static_cast<uint16_t *>(p.o.data) + output.row * p.o.row_stride +
-                                   output.token * p.o.token_stride + head * p.o.head_stride + v0;
-            for (int i = lane; i < 8 * output.length; i += 32) {
-                *reinterpret_cast<uint4 *>(rows + i / 8 * p.o.token_stride + i % 8 * 8) =
-                    load_shared_16(tile + swizzled(i / 8, i % 8));
+            /* Four rows at a time, a lane a piece. */
+            uint16_t *out = static_cast<uint16_t *>(p.o.data) + output.row * p.o.row_stride +
+                            (output.token + lane / 8) * p.o.token_stride + head * p.o.head_stride + v0 + lane % 8 * 8;
+#pragma unroll 1
+            for (int row = lane / 8; row < output.length; row += 4) {
+                *reinterpret_cast<uint4 *>(out) = load_shared_16(tile + swizzled(row, lane % 8));
+                out += 4 * p.o.token_stride;
             }
         }
         __syncwarp();
         if (lane == 0) {
             mbarrier_arrive(barriers.output_free(buffer));
         }
-        parity ^= buffer;
     }
     if (lane == 0) {
         bulk_wait();

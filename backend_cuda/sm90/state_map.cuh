@@ -12,11 +12,22 @@ namespace sm90
 
 constexpr int kStages = 3;
 
+/* The three kernels made of these parts. */
+enum class Form {
+    kStateOnly, /* half of V, no outputs */
+    kHalf, /* half of V, outputs by a warpgroup of their own: fills more multiprocessors */
+    kWhole /* all of V, each half's state warpgroup making its outputs: less work in all */
+};
+
+template <Form kForm> constexpr bool kHasOutputs = kForm != Form::kStateOnly;
+template <Form kForm> constexpr int kTiles = kForm == Form::kWhole ? 2 : 1; /* of 64 columns of V */
+
 /* One stage: a chunk's operands, from a multiple of 1024 bytes on. Without outputs Q and P are left out. */
-template <bool kOutput> struct Stage {
+template <Form kForm> struct Stage {
+    static constexpr bool kOutput = kHasOutputs<kForm>;
     static constexpr uint32_t kK = 0; /* 64 x 128: two swizzled halves of 64 columns */
-    static constexpr uint32_t kV = kK + 16384; /* 64 x 64 */
-    static constexpr uint32_t kA = kV + 8192; /* the record, or its first and its last part */
+    static constexpr uint32_t kV = kK + 16384; /* a 64 x 64 tile, or two */
+    static constexpr uint32_t kA = kV + 8192 * kTiles<kForm>; /* the record, or its first and its last part */
     static constexpr uint32_t kP = kA + GDN_SM90_RECORD_P;
     static constexpr uint32_t kDecays = kA + (kOutput ? GDN_SM90_RECORD_DECAY_K : GDN_SM90_RECORD_P);
     static constexpr uint32_t kDecayK = kDecays;
@@ -27,29 +38,33 @@ template <bool kOutput> struct Stage {
     static constexpr uint32_t kQ = kDecays + 1024;
     static constexpr uint32_t kBytes = kQ + (kOutput ? 16384 : 0);
     static constexpr uint32_t kDecayBytes = GDN_SM90_RECORD_USED - GDN_SM90_RECORD_DECAY_K;
-    static constexpr uint32_t kLoaded = 16384 + 8192 + (kOutput ? 16384 + GDN_SM90_RECORD_USED : 8192 + kDecayBytes);
+    static constexpr uint32_t kLoaded =
+        16384 + 8192 * kTiles<kForm> + (kOutput ? 16384 + GDN_SM90_RECORD_USED : 8192 + kDecayBytes);
 };
 
-template <bool kOutput> struct StateMap {
-    static constexpr uint32_t kS = kStages * Stage<kOutput>::kBytes; /* S^T in 16 bits, 64 x 128 as two halves */
-    static constexpr uint32_t kNewV = kS + (kOutput ? 16384 : 0); /* two buffers of V'^T, 64 x 64 */
-    static constexpr uint32_t kO = kNewV + (kOutput ? 2 * 8192 : 0); /* two buffers of O, 64 x 64 */
-    static constexpr uint32_t kOutputs = kO + (kOutput ? 2 * 8192 : 0); /* Output of each of them */
-    static constexpr uint32_t kBarriers = kOutputs + 2 * 16;
+template <Form kForm> struct StateMap {
+    static constexpr bool kApart = kForm == Form::kHalf; /* S and V' go to the output warpgroup */
+    static constexpr uint32_t kS = kStages * Stage<kForm>::kBytes; /* S^T in 16 bits, 64 x 128 as two halves */
+    static constexpr uint32_t kNewV = kS + (kApart ? 16384 : 0); /* two buffers of V'^T, 64 x 64 */
+    static constexpr uint32_t kO = kNewV + (kApart ? 2 * 8192 : 0); /* two tiles of O, 64 x 64: buffers, or halves */
+    static constexpr uint32_t kOutputs = kO + (kHasOutputs<kForm> ? 2 * 8192 : 0); /* Output of each of them */
+    static constexpr uint32_t kItems = kOutputs + 2 * 16; /* each state warp's current Item */
+    static constexpr uint32_t kItemBytes = 48;
+    static constexpr uint32_t kFound = kItems + 8 * kItemBytes; /* the copy warp's Items, one a lane */
+    static constexpr uint32_t kBarriers = kFound + 32 * kItemBytes;
     static constexpr uint32_t kBytes = kBarriers + 8 * (2 * kStages + 8);
 };
 
-template <bool kOutput> constexpr bool kStageFits()
+template <Form kForm> constexpr bool kStageFits()
 {
-    using S = Stage<kOutput>;
+    using S = Stage<kForm>;
     static_assert(S::kBytes % 1024 == 0 && S::kA % 1024 == 0 && S::kQ % 1024 == 0, "tiles are swizzled by address");
     static_assert(S::kItem >= S::kDecays + S::kDecayBytes && S::kItem % 16 == 0,
                   "the copy engine leaves the item alone");
-    return true;
+    return StateMap<kForm>::kBytes + 1024 <= 232448; /* what a block of sm_90 may have */
 }
-static_assert(kStageFits<true>() && kStageFits<false>(), "");
-static_assert(StateMap<true>::kBytes + 1024 <= 232448, "what a block of sm_90 may have");
-static_assert(2 * (StateMap<false>::kBytes + 1024 + 1024) <= 228 * 1024, "two blocks a multiprocessor");
+static_assert(kStageFits<Form::kHalf>() && kStageFits<Form::kWhole>() && kStageFits<Form::kStateOnly>(), "");
+static_assert(2 * (StateMap<Form::kStateOnly>::kBytes + 1024 + 1024) <= 228 * 1024, "two blocks a multiprocessor");
 
 /* Arrivals are one a warp, lane 0's, except the copy thread's own. Numbers count chunks (stages: stage uses), from 0. */
 struct Barriers {
@@ -80,7 +95,7 @@ struct Barriers {
     {
         return base + 8 * (2 * kStages + 2 + buffer);
     }
-    /* O of a chunk is in shared memory; 4. */
+    /* O of a chunk is in shared memory, in a buffer or of a half; 4. */
     __device__ __forceinline__ uint32_t output(int buffer) const
     {
         return base + 8 * (2 * kStages + 4 + buffer);
@@ -122,9 +137,14 @@ struct StageCursor {
             parity ^= 1;
         }
     }
-    template <bool kOutput> __device__ __forceinline__ uint32_t address(uint32_t base) const
+    /* The use before this one; for its stage only. */
+    __device__ __forceinline__ StageCursor before() const
     {
-        return base + stage * Stage<kOutput>::kBytes;
+        return {stage == 0 ? kStages - 1 : stage - 1, 0};
+    }
+    template <Form kForm> __device__ __forceinline__ uint32_t address(uint32_t base) const
+    {
+        return base + stage * Stage<kForm>::kBytes;
     }
 };
 
@@ -139,7 +159,7 @@ enum StatePlace : int {
     kPlaceE /* a segment's E; for a sequence's first segment, which has none, its initial state */
 };
 
-/* One (segment, value head, half of V) of the wave; where a sequence is not cut, all its chunks there are the segment.
+/* One (segment, value head, half or all of V) of the wave; where a sequence is not cut, all its chunks there are the segment.
  * The copy warp writes it into the item's first stage. */
 struct Item {
     int chunks; /* full ones; -1: no more items */
@@ -152,6 +172,7 @@ struct Item {
     int source_entry; /* of a segment, for kPlaceF and kPlaceE */
     int target;
     int target_entry;
+    int first_slot; /* of the wave; -1 where there is no such item */
 
     __device__ __forceinline__ int total() const
     {
@@ -163,18 +184,17 @@ __device__ __forceinline__ void store_item(uint32_t address, const Item &item)
 {
     store_shared_16(address, make_uint4(item.chunks, item.tail, item.seq, item.head));
     store_shared_16(address + 16, make_uint4(item.half, item.token, item.row, item.source));
-    store_shared_16(address + 32, make_uint4(item.source_entry, item.target, item.target_entry, 0));
+    store_shared_16(address + 32, make_uint4(item.source_entry, item.target, item.target_entry, item.first_slot));
 }
 
-__device__ __forceinline__ Item load_item(uint32_t address)
+__device__ __forceinline__ Item read_item(uint32_t address)
 {
     const uint4 a = load_shared_16(address);
     const uint4 b = load_shared_16(address + 16);
     const uint4 c = load_shared_16(address + 32);
     Item item;
-    /* Equal in all lanes; the shuffle lets the compiler know. */
-    item.chunks = __shfl_sync(0xffffffffu, static_cast<int>(a.x), 0);
-    item.tail = __shfl_sync(0xffffffffu, static_cast<int>(a.y), 0);
+    item.chunks = static_cast<int>(a.x);
+    item.tail = static_cast<int>(a.y);
     item.seq = static_cast<int>(a.z);
     item.head = static_cast<int>(a.w);
     item.half = static_cast<int>(b.x);
@@ -184,7 +204,33 @@ __device__ __forceinline__ Item load_item(uint32_t address)
     item.source_entry = static_cast<int>(c.x);
     item.target = static_cast<int>(c.y);
     item.target_entry = static_cast<int>(c.z);
+    item.first_slot = static_cast<int>(c.w);
     return item;
+}
+
+/* An item's counts, equal in all lanes; the shuffle lets the compiler know. */
+struct ItemCounts {
+    int chunks, tail;
+
+    __device__ __forceinline__ int total() const
+    {
+        return chunks + (tail > 0);
+    }
+};
+
+__device__ __forceinline__ ItemCounts read_counts(uint32_t address)
+{
+    const uint4 a = load_shared_16(address);
+    return {__shfl_sync(0xffffffffu, static_cast<int>(a.x), 0), __shfl_sync(0xffffffffu, static_cast<int>(a.y), 0)};
+}
+
+/* One thread. */
+__device__ __forceinline__ void copy_item(uint32_t to, uint32_t from)
+{
+#pragma unroll
+    for (int i = 0; i < 3; ++i) {
+        store_shared_16(to + 16 * i, load_shared_16(from + 16 * i));
+    }
 }
 
 /* What the storing warp must know of the tile in an O buffer: 16 bytes. */

@@ -1,0 +1,116 @@
+/* The state that an item starts from and leaves, of one half of V. */
+#ifndef GDN_CUDA_SM90_ITEM_STATE_CUH
+#define GDN_CUDA_SM90_ITEM_STATE_CUH
+
+#include "state_map.cuh"
+#include "state_memory.cuh"
+
+namespace gdn
+{
+namespace sm90
+{
+
+/* Float32 states [slots, num_v_heads, V, K] of this library's own. */
+__device__ __forceinline__ gdn_sm90_states own_states(const gdn_sm90_prefill &p, float *data)
+{
+    constexpr int64_t kHead = static_cast<int64_t>(GDN_SM90_DIM) * GDN_SM90_DIM;
+    return {data, GDN_DTYPE_F32, 1, p.num_v_heads * kHead, kHead, GDN_SM90_DIM, 1};
+}
+
+/* This lane's part of identity^T: element (v, k) of half of it. */
+__device__ __forceinline__ void set_identity(float (&S)[2][32], int half)
+{
+    const int lane = threadIdx.x % 32;
+    const int v = half * GDN_SM90_HALF + threadIdx.x / 32 % 4 * 16 + lane / 4;
+#pragma unroll
+    for (int i = 0; i < 64; ++i) {
+        const int k = 64 * (i / 32) + i % 32 / 4 * 8 + 2 * (lane % 4) + i % 2;
+        S[i / 32][i % 32] = k == v + 8 * (i % 4 / 2) ? 1.0f : 0.0f;
+    }
+}
+
+/* Before a cut sequence's first segment is run over: its last one may write the slot that this one read, in another block. */
+__device__ __forceinline__ void keep_initial_state(const gdn_sm90_prefill &p, const Item &item, int half,
+                                                   const float (&S)[2][32])
+{
+    const gdn_sm90_states states = own_states(p, p.segment_E);
+    store_state(S, states, state_base(states, item.target_entry, item.head, half * GDN_SM90_HALF));
+}
+
+template <Form kForm>
+__device__ __forceinline__ void load_item_state(const gdn_sm90_prefill &p, const Item &item, int half,
+                                                float (&S)[2][32])
+{
+    gdn_sm90_states states = p.initial_state;
+    int64_t slot = 0;
+    bool there = true;
+    switch (item.source) {
+    case kPlaceCaller:
+        there = states.data && (!p.has_initial_state || p.has_initial_state[item.seq]);
+        if (there) {
+            slot = p.read_slots ? load_index(p.read_slots, p.slots_dtype, item.seq) : item.seq;
+        }
+        break;
+    case kPlaceCarry:
+        states = own_states(p, const_cast<float *>(p.carry_in));
+        break;
+    case kPlaceF:
+        states = own_states(p, p.segment_F);
+        slot = item.source_entry;
+        break;
+    case kPlaceE:
+        states = own_states(p, p.segment_E);
+        slot = item.source_entry;
+        break;
+    case kPlaceIdentity:
+        set_identity(S, half);
+        return;
+    default:
+        there = false;
+        break;
+    }
+    if (there) {
+        load_state(S, states, state_base(states, slot, item.head, half * GDN_SM90_HALF));
+    } else {
+#pragma unroll
+        for (int i = 0; i < 32; ++i) {
+            S[0][i] = 0.0f;
+            S[1][i] = 0.0f;
+        }
+    }
+    if (kForm == Form::kStateOnly && item.source == kPlaceCaller) {
+        keep_initial_state(p, item, half, S);
+    }
+}
+
+__device__ __forceinline__ void store_item_state(const gdn_sm90_prefill &p, const Item &item, int half,
+                                                 const float (&S)[2][32])
+{
+    gdn_sm90_states states = p.final_state;
+    int64_t slot = item.target_entry;
+    switch (item.target) {
+    case kPlaceCaller:
+        slot = p.write_slots ? load_index(p.write_slots, p.slots_dtype, item.seq) : item.seq;
+        break;
+    case kPlaceCarry:
+        states = own_states(p, p.carry_out);
+        slot = 0;
+        break;
+    case kPlaceF:
+        states = own_states(p, p.segment_F);
+        break;
+    case kPlaceE:
+        states = own_states(p, p.segment_E);
+        break;
+    default:
+        return;
+    }
+    if (states.data) {
+        store_state(S, states, state_base(states, slot, item.head, half * GDN_SM90_HALF));
+    }
+}
+
+} // namespace sm90
+} // namespace gdn
+
+#endif

@@ -1,0 +1,346 @@
+/* The chain that takes a state from chunk to chunk: what its forms share, and the form that has half of V to itself.
+ *
+ * A warpgroup holds S^T (64 columns of V x 128) as wgmma accumulators, and everything is computed transposed: rounded to 16
+ * bits, S^T, R^T and V'^T are A operands as they lie in registers, and K serves as B operand both ways round.
+ *
+ * The order of the steps is chosen so that no wgmma is in flight across a branch or a loop's back edge: ptxas would
+ * serialise them all.
+ */
+#ifndef GDN_CUDA_SM90_STATE_CHAIN_CUH
+#define GDN_CUDA_SM90_STATE_CHAIN_CUH
+
+#include "state_map.cuh"
+
+namespace gdn
+{
+namespace sm90
+{
+
+/* Eight accumulators, columns 8 n.. and 8 n + 8.., as an A operand of 16 columns. */
+template <typename T> __device__ __forceinline__ void pack_operand(uint32_t (&a)[4], const float (&x)[32], int i)
+{
+    a[0] = pack2<T>(x[8 * i], x[8 * i + 1]);
+    a[1] = pack2<T>(x[8 * i + 2], x[8 * i + 3]);
+    a[2] = pack2<T>(x[8 * i + 4], x[8 * i + 5]);
+    a[3] = pack2<T>(x[8 * i + 6], x[8 * i + 7]);
+}
+
+/* One warpgroup's share of a chunk, 64 columns of V. */
+template <typename T, Form kForm> struct ChainLane {
+    using Stage = sm90::Stage<kForm>;
+
+    int group; /* which of the block's state warpgroups: the half of V, where the block has both */
+    int warp, lane; /* in the warpgroup */
+
+    /* Adds K S (transposed) for half h of K from the state's operands 4 h.. */
+    __device__ __forceinline__ void multiply_K(float (&x)[32], const uint32_t (&state)[8][4], uint32_t stage,
+                                               int h) const
+    {
+#pragma unroll
+        for (int i = 0; i < 4; ++i) {
+            wgmma_rs<T, false>(x, state[4 * h + i], wgmma_operand(stage + Stage::kK + h * 8192 + i * 32), h + i > 0);
+        }
+    }
+
+    /* R = V - Gamma K S as an operand, where x is K S; rows from `length` on are zeros. */
+    __device__ __forceinline__ void residual(uint32_t (&R)[4][4], const float (&x)[32], const uint32_t (&v)[4][4],
+                                             const float2 (&decay)[8], int length) const
+    {
+#pragma unroll
+        for (int i = 0; i < 4; ++i) {
+#pragma unroll
+            for (int e = 0; e < 4; ++e) {
+                const float2 gamma = decay[2 * i + e / 2];
+                const float2 value = unpack2<T>(v[i][e]);
+                float a = value.x - gamma.x * x[8 * i + 2 * e];
+                float b = value.y - gamma.y * x[8 * i + 2 * e + 1];
+                if (length < GDN_SM90_CHUNK) {
+                    const int row = 16 * i + 8 * (e / 2) + 2 * (lane % 4);
+                    a = row < length ? a : 0.0f;
+                    b = row + 1 < length ? b : 0.0f;
+                }
+                R[i][e] = pack2<T>(a, b);
+            }
+        }
+    }
+
+    /* x (+)= (M R)^T for a 64 x 64 matrix M in shared memory and R^T as an operand. */
+    __device__ __forceinline__ void multiply_matrix(float (&x)[32], const uint32_t (&R)[4][4], uint32_t matrix,
+                                                    bool add) const
+    {
+#pragma unroll
+        for (int i = 0; i < 4; ++i) {
+            wgmma_rs<T, false>(x, R[i], wgmma_operand(matrix + i * 32), add || i > 0);
+        }
+    }
+
+    /* V', scaled by exp(G_C - G_i), as an operand of the update. */
+    __device__ __forceinline__ void scale_values(uint32_t (&scaled)[4][4], const float (&x)[32],
+                                                 const float2 (&to_end)[8]) const
+    {
+#pragma unroll
+        for (int i = 0; i < 4; ++i) {
+#pragma unroll
+            for (int e = 0; e < 4; ++e) {
+                const float2 decay = to_end[2 * i + e / 2];
+                scaled[i][e] = pack2<T>(x[8 * i + 2 * e] * decay.x, x[8 * i + 2 * e + 1] * decay.y);
+            }
+        }
+    }
+
+    /* S += (diag(exp(G_C - G_i)) K)^T V' of half h of K. */
+    __device__ __forceinline__ void update(float (&S)[32], const uint32_t (&scaled)[4][4], uint32_t stage, int h) const
+    {
+#pragma unroll
+        for (int i = 0; i < 4; ++i) {
+            wgmma_rs<T, true>(S, scaled[i], wgmma_operand(stage + Stage::kK + h * 8192 + i * 2048), true);
+        }
+    }
+
+    /* V^T as an operand: tokens 16 i + 2t.. and + 8, columns 16 warp + g and + 8. */
+    __device__ __forceinline__ void load_values(uint32_t (&v)[4][4], uint32_t stage) const
+    {
+        const uint32_t tile = stage + Stage::kV + (kForm == Form::kWhole ? group * 8192 : 0);
+#pragma unroll
+        for (int i = 0; i < 4; ++i) {
+            ldmatrix_x4_trans(v[i], tile + swizzled(16 * i + lane / 16 * 8 + lane % 8, 2 * warp + lane / 8 % 2));
+        }
+    }
+
+    /* Factors of tokens 8 n + 2t and + 1. */
+    __device__ __forceinline__ void load_factors(float2 (&factors)[8], uint32_t address) const
+    {
+#pragma unroll
+        for (int n = 0; n < 8; ++n) {
+            factors[n] = load_shared_float2(address + 4 * (8 * n + 2 * (lane % 4)));
+        }
+    }
+
+    /* Zeroes the K tile's rows from `length` on, which may be anything: they meet zeros in the update. Every state
+     * warpgroup of the block writes the same zeros. */
+    __device__ __forceinline__ void clear_rows(uint32_t stage, int length) const
+    {
+        for (int i = 8 * length + 32 * warp + lane; i < 8 * GDN_SM90_CHUNK; i += 128) {
+            store_shared_16(stage + Stage::kK + 16 * i, make_uint4(0, 0, 0, 0));
+            store_shared_16(stage + Stage::kK + 8192 + 16 * i, make_uint4(0, 0, 0, 0));
+        }
+        fence_proxy_async();
+        named_barrier(1 + group, 128);
+    }
+
+    /* This lane's row of an operand that stmatrix stores. */
+    __device__ __forceinline__ int operand_row() const
+    {
+        return 16 * warp + lane / 8 % 2 * 8 + lane % 8;
+    }
+};
+
+template <typename T, Form kForm> __device__ __forceinline__ ChainLane<T, kForm> chain_lane()
+{
+    const int warp = __shfl_sync(0xffffffffu, threadIdx.x / 32, 0);
+    return {warp / 4 - 1, warp % 4, static_cast<int>(threadIdx.x % 32)};
+}
+
+/* Half of V: with outputs, S and V' go to the output warpgroup through shared memory, which never holds the chain up. */
+template <typename T, Form kForm> class HalfChain
+{
+    using Stage = sm90::Stage<kForm>;
+    using StateMap = sm90::StateMap<kForm>;
+    static constexpr bool kOutput = kHasOutputs<kForm>;
+
+  public:
+    float S[2][32]; /* S^T, halves of K */
+
+    __device__ __forceinline__ HalfChain(uint32_t base, const Barriers &barriers)
+        : my_(chain_lane<T, kForm>()), base_(base), barriers_(barriers)
+    {
+    }
+
+    /* Where this warp keeps its item. */
+    __device__ __forceinline__ uint32_t item() const
+    {
+        return base_ + StateMap::kItems + my_.warp * StateMap::kItemBytes;
+    }
+
+    __device__ __forceinline__ int half() const
+    {
+        return read_item(item()).half;
+    }
+
+    /* An item's first chunk, or one with fewer tokens, up to V', from S alone. */
+    __device__ __forceinline__ void start(const StageCursor &cursor, int length)
+    {
+        const uint32_t stage = cursor.address<kForm>(base_);
+        mbarrier_wait(barriers_.full(cursor.stage), cursor.parity);
+        if (length < GDN_SM90_CHUNK) {
+            my_.clear_rows(stage, length);
+        }
+#pragma unroll
+        for (int i = 0; i < 4; ++i) {
+            pack_operand<T>(state_[i], S[0], i);
+            pack_operand<T>(state_[4 + i], S[1], i);
+        }
+        wgmma_fence();
+        my_.multiply_K(V_, state_, stage, 0);
+        my_.multiply_K(V_, state_, stage, 1);
+        wgmma_commit();
+        if (kOutput) {
+            store_operand();
+        }
+        float2 decay[8];
+        my_.load_factors(decay, stage + Stage::kDecayK);
+        uint32_t v[4][4];
+        my_.load_values(v, stage);
+        const float end = load_shared_float(stage + Stage::kEnd);
+        wgmma_wait<0>();
+#pragma unroll
+        for (int i = 0; i < 32; ++i) {
+            S[0][i] *= end;
+            S[1][i] *= end;
+        }
+        multiply_A(stage, v, decay, length);
+    }
+
+    /* S of chunk `cursor`, and the next chunk up to V'. */
+    __device__ __forceinline__ void step(const StageCursor &cursor, const StageCursor &following)
+    {
+        const uint32_t stage = cursor.address<kForm>(base_), next = following.address<kForm>(base_);
+        update_state(stage);
+        if (kOutput) {
+            store_values();
+        }
+        mbarrier_wait(barriers_.full(following.stage), following.parity);
+        const float end = load_shared_float(next + Stage::kEnd);
+        wgmma_wait<1>(); /* the first half of S */
+#pragma unroll
+        for (int i = 0; i < 4; ++i) {
+            pack_operand<T>(state_[i], S[0], i);
+        }
+        wgmma_fence();
+        my_.multiply_K(V_, state_, next, 0);
+        wgmma_commit();
+#pragma unroll
+        for (int i = 0; i < 32; ++i) {
+            S[0][i] *= end;
+        }
+        wgmma_wait<1>(); /* the second */
+#pragma unroll
+        for (int i = 0; i < 4; ++i) {
+            pack_operand<T>(state_[4 + i], S[1], i);
+        }
+        wgmma_fence();
+        my_.multiply_K(V_, state_, next, 1);
+        wgmma_commit();
+#pragma unroll
+        for (int i = 0; i < 32; ++i) {
+            S[1][i] *= end;
+        }
+        float2 decay[8];
+        my_.load_factors(decay, next + Stage::kDecayK);
+        uint32_t v[4][4];
+        my_.load_values(v, next);
+        if (kOutput) {
+            store_operand();
+        }
+        release(cursor);
+        wgmma_wait<0>();
+        multiply_A(next, v, decay, GDN_SM90_CHUNK);
+    }
+
+    /* S of chunk `cursor`, the last one before something else; `length` rows of it are the sequence's. */
+    __device__ __forceinline__ void finish(const StageCursor &cursor, int)
+    {
+        update_state(cursor.address<kForm>(base_));
+        if (kOutput) {
+            store_values();
+        }
+        wgmma_wait<0>();
+        release(cursor);
+    }
+
+    __device__ __forceinline__ void release(const StageCursor &cursor) const
+    {
+        if (my_.lane == 0) {
+            mbarrier_arrive(barriers_.empty(cursor.stage));
+        }
+    }
+
+    /* After the last item. */
+    __device__ __forceinline__ void close() const
+    {
+    }
+
+  private:
+    /* Queues the update of S, a half of K a group. */
+    __device__ __forceinline__ void update_state(uint32_t stage)
+    {
+        uint32_t scaled[4][4];
+        my_.scale_values(scaled, V_, to_end_);
+        wgmma_fence();
+        my_.update(S[0], scaled, stage, 0);
+        wgmma_commit();
+        my_.update(S[1], scaled, stage, 1);
+        wgmma_commit();
+    }
+
+    /* V' = A' (V - Gamma K S), where V_ is K S on entry. */
+    __device__ __forceinline__ void multiply_A(uint32_t stage, const uint32_t (&v)[4][4], const float2 (&decay)[8],
+                                               int length)
+    {
+        uint32_t R[4][4];
+        my_.residual(R, V_, v, decay, length);
+        wgmma_fence();
+        my_.multiply_matrix(V_, R, stage + Stage::kA, false);
+        wgmma_commit();
+        my_.load_factors(to_end_, stage + Stage::kDecayEnd);
+        wgmma_wait<0>();
+    }
+
+    /* V'^T to shared memory, and word to the output warpgroup: S of the same chunk is there, too. */
+    __device__ __forceinline__ void store_values()
+    {
+        const int buffer = chunk_ & 1;
+        if (chunk_ >= 2) {
+            mbarrier_wait(barriers_.values_free(buffer), ((chunk_ >> 1) & 1) ^ 1);
+        }
+        const uint32_t tile = base_ + StateMap::kNewV + buffer * 8192;
+#pragma unroll
+        for (int i = 0; i < 4; ++i) {
+            uint32_t a[4];
+            pack_operand<T>(a, V_, i);
+            stmatrix_x4(tile + swizzled(my_.operand_row(), 2 * i + my_.lane / 16), a);
+        }
+        fence_proxy_async();
+        __syncwarp();
+        if (my_.lane == 0) {
+            mbarrier_arrive(barriers_.values());
+        }
+        ++chunk_;
+    }
+
+    /* S^T in 16 bits to shared memory; `chunk_` chunks have had theirs there. */
+    __device__ __forceinline__ void store_operand()
+    {
+        if (chunk_ > 0) {
+            mbarrier_wait(barriers_.state_free(), (chunk_ - 1) & 1);
+        }
+#pragma unroll
+        for (int i = 0; i < 8; ++i) {
+            stmatrix_x4(base_ + StateMap::kS + i / 4 * 8192 + swizzled(my_.operand_row(), 2 * (i % 4) + my_.lane / 16),
+                        state_[i]);
+        }
+    }
+
+    float V_[32]; /* (K S)^T, then V'^T */
+    uint32_t state_[8][4]; /* S^T in 16 bits */
+    float2 to_end_[8]; /* exp(G_C - G_i) */
+    ChainLane<T, kForm> my_;
+    uint32_t base_;
+    Barriers barriers_;
+    int chunk_ = 0; /* chunks done so far, in all items */
+};
+
+} // namespace sm90
+} // namespace gdn
+
+#endif
