@@ -99,6 +99,11 @@ static void simd_product_rows(const gdn_product *p)
     _Alignas(64) float sums[32][GDN_PANEL], lower[32][GDN_PANEL];
     for (int row = 0; row < p->rows; row += 32) {
         const int left = p->rows - row, block = row / GDN_TOKEN_BLOCK, blocks = left > 16 ? 2 : 1;
+        if (p->add) {
+            ask_tile(p->add, p->add_dtype, p->ldadd, row, 0, p->add_rows, 32, 2);
+        } else {
+            ask_tile(p->out, p->out_dtype, p->ldo, row, 0, p->out_rows, 32, 2);
+        }
         tile_product(sums, blocks, p->cols, p->depth, p->a + block * p->a_block, p->lda, p->a_block, p->b, p->ldb);
         if (p->lower) {
             const int depth = row + 32 < p->lower_depth ? row + 32 : p->lower_depth;

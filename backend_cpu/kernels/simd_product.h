@@ -42,8 +42,15 @@ GDN_INLINE void product_tile(const gdn_product *p, int row, int col, const int R
     const int block = row / GDN_TOKEN_BLOCK, in_block = row % GDN_TOKEN_BLOCK;
     vf acc[TILE_ROWS_MAX][TILE_VECTORS_MAX];
 
-    if (!PLAIN && p->ask_rows && col == 0) {
-        ask_rows(p, row);
+    if (!PLAIN) {
+        if (p->ask_rows && col == 0) {
+            ask_rows(p, row);
+        }
+        if (p->add) {
+            ask_tile(p->add, p->add_dtype, p->ldadd, row, col, p->add_rows, ROWS, VECTORS);
+        } else {
+            ask_tile(p->out, p->out_dtype, p->ldo, row, col, p->out_rows, ROWS, VECTORS);
+        }
     }
     GDN_UNROLL
     for (int i = 0; i < ROWS; i++) {

@@ -34,9 +34,10 @@ GDN_INLINE void store_any(gdn_dtype dtype, void *data, ptrdiff_t at, vf x)
     }
 }
 
-/* What the next chunk will read is far from what this one reads: token strides are kilobytes. It is asked for a few
- * lines at a time, since a processor drops requests that come in a burst, and into the second-level cache, since the
- * first has too few places for lines a power of two apart. */
+/* The caller's rows are far apart: token strides are kilobytes, beyond what a hardware prefetcher follows. What the next
+ * chunk will want is asked for a few lines at a time, since a processor drops requests that come in a burst, and into the
+ * second-level cache, since the first has too few places for lines a power of two apart. What this tile will want at its
+ * end is asked for at its start, into the first. */
 GDN_INLINE void ask_line_range(const char *row, int bytes)
 {
     for (int b = 0; b < bytes; b += 64) {
@@ -48,6 +49,18 @@ GDN_INLINE void ask_ahead(const void *data, gdn_dtype dtype, ptrdiff_t at, ptrdi
 {
     const int size = dtype == GDN_DTYPE_F32 ? 4 : 2;
     ask_line_range((const char *)data + at * size + ahead, cols * size);
+}
+
+GDN_INLINE void ask_tile(const void *data, gdn_dtype dtype, ptrdiff_t stride, int row, int col, int valid,
+                         const int ROWS, const int VECTORS)
+{
+    const int size = dtype == GDN_DTYPE_F32 ? 4 : 2;
+    for (int i = row; i < row + ROWS && i < valid; i++) {
+        const char *at = (const char *)data + (i * stride + col) * size;
+        for (int b = 0; b < VECTORS * VF_LANES * size; b += 64) {
+            __builtin_prefetch(at + b, 0, 3);
+        }
+    }
 }
 
 GDN_INLINE void ask_rows(const gdn_product *p, int row)
