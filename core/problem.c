@@ -15,7 +15,7 @@ static gdn_state_layout dense_states(int64_t heads, int64_t k_dim, int64_t v_dim
 {
     const int64_t limit = INT64_MAX / 4;
     const int64_t head = k_dim * v_dim;
-    const bool fits = head == 0 || heads <= limit / (head > 0 ? head : -head);
+    const bool fits = head == 0 || (heads > 0 ? heads : -heads) <= limit / (head > 0 ? head : -head);
     return (gdn_state_layout){.dtype = GDN_DTYPE_F32,
                               .alignment = 16,
                               .slot_stride = fits ? heads * head : limit,
