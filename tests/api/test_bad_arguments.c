@@ -12,19 +12,22 @@ enum { TOKENS = 20, SEQS = 3 };
 /* The good call that each test spoils: pool in place, raw gates, checkpoints at positions. */
 static void build_pool_case(test_case *c)
 {
+    /* The case keeps pointers to these after the return. */
+    static const int64_t lengths[] = {5, 5, 10}, read_slots[] = {0, 1, 2}, write_slots[] = {3, 4, 5};
     static const int64_t positions[] = {2, 5, 1, 9, 10}, offsets[] = {0, 2, 3, 5};
+    static const uint8_t has_initial_state[] = {1, 1, 1};
     const case_spec spec = {.label = "spoiled prefill",
                             .seed = 91,
                             .num_k_heads = 2,
                             .num_v_heads = 4,
-                            .lengths = LENGTHS(5, 5, 10),
+                            .lengths = lengths,
                             .num_seqs = SEQS,
                             .gate_form = GDN_GATE_RAW,
                             .state_form = GDN_STATE_POOL,
                             .num_slots = 6,
-                            .read_slots = SLOTS(0, 1, 2),
-                            .write_slots = SLOTS(3, 4, 5),
-                            .has_initial_state = FLAGS(1, 1, 1),
+                            .read_slots = read_slots,
+                            .write_slots = write_slots,
+                            .has_initial_state = has_initial_state,
                             .checkpoint_form = GDN_CHECKPOINT_AT,
                             .checkpoint_positions = positions,
                             .checkpoint_offsets = offsets};
@@ -40,6 +43,7 @@ static void build_dense_case(test_case *c)
 
 static void build_decode_case(test_case *c)
 {
+    static const int64_t read_slots[] = {0, 1, 2}, write_slots[] = {3, 4, 5};
     static const int32_t num_tokens[] = {2, 1, 0};
     static const int64_t token_slots[] = {6, 7, 8, -1, -1, -1};
     const case_spec spec = {.label = "spoiled decode",
@@ -52,8 +56,8 @@ static void build_decode_case(test_case *c)
                             .num_seqs = SEQS,
                             .state_form = GDN_STATE_POOL,
                             .num_slots = 9,
-                            .read_slots = SLOTS(0, 1, 2),
-                            .write_slots = SLOTS(3, 4, 5),
+                            .read_slots = read_slots,
+                            .write_slots = write_slots,
                             .token_slots = token_slots};
     case_build(c, &spec);
 }
