@@ -21,6 +21,7 @@ namespace
 constexpr int kTileCols = 64;
 constexpr int kDepth = 16;
 constexpr int kStages = 4;
+static_assert(kDepth == kSumDepth, "a tile's depth is what one tensor-core sum runs over");
 constexpr int kMatmulThreads = 128;
 
 struct Operand {
@@ -109,6 +110,7 @@ __global__ void __launch_bounds__(kMatmulThreads, 4) matmul_kernel(const Product
         float *const c = p.c.data + c_outer * p.c.stride0 + b1 * p.c.stride1 + b2 * p.c.stride2;
 
         float sum[kFragments][4][4] = {};
+        float part[kFragments][4][4] = {};
 #pragma unroll
         for (int s = 0; s < kStages - 1; s++) {
             if (s * kDepth < p.k) {
@@ -147,8 +149,9 @@ __global__ void __launch_bounds__(kMatmulThreads, 4) matmul_kernel(const Product
                         b_terms[j].set(r, B[stage][TileB::at(warp_col + j * 8 + g, depth + t + r * 4)]);
                     }
                 }
-                multiply_terms<kThreeTerms, kFragments, 4>(sum, a_terms, b_terms);
+                multiply_terms<kThreeTerms, kFragments, 4>(part, a_terms, b_terms);
             }
+            add_part<kFragments, 4>(sum, part);
             stage = (stage + 1) % kStages;
         }
 

@@ -185,6 +185,7 @@ template <bool kThreeTerms, int K> __global__ void __launch_bounds__(kWalkThread
         }
 
         float sum[4][4] = {};
+        float part[4][4] = {};
         for (int tile_idx = 0; tile_idx < Shape::kTiles1; tile_idx++) {
             const float *const tile = next_tile() + (warp * 16 + g) * Shape::kStride1 + t;
             const float *const B = S_tile + (tile_idx * Shape::kDepth1 + t) * Shape::kStrideS + g;
@@ -203,7 +204,10 @@ template <bool kThreeTerms, int K> __global__ void __launch_bounds__(kWalkThread
                         b[j].set(r, B[(depth + r * 4) * Shape::kStrideS + j * 8]);
                     }
                 }
-                multiply_terms<kThreeTerms, 1, 4>(&sum, &a, b);
+                multiply_terms<kThreeTerms, 1, 4>(&part, &a, b);
+                if ((depth + 8) % kSumDepth == 0) {
+                    add_part<1, 4>(&sum, &part);
+                }
             }
         }
 
@@ -227,6 +231,7 @@ template <bool kThreeTerms, int K> __global__ void __launch_bounds__(kWalkThread
         }
 
         float added[Shape::kFragments][4][4] = {};
+        float added_part[Shape::kFragments][4][4] = {};
         for (int tile_idx = 0; tile_idx < Shape::kTiles2; tile_idx++) {
             const float *const tile = next_tile() + t * Shape::kStride2 + warp * 16 + g;
             const int depth0 = tile_idx * Shape::kDepth2 + t;
@@ -254,7 +259,10 @@ template <bool kThreeTerms, int K> __global__ void __launch_bounds__(kWalkThread
                         b[j].set(r, B[(depth + r * 4) * Shape::kStrideS + j * 8]);
                     }
                 }
-                multiply_terms<kThreeTerms, Shape::kFragments, 4>(added, a, b);
+                multiply_terms<kThreeTerms, Shape::kFragments, 4>(added_part, a, b);
+                if ((depth + 8) % kSumDepth == 0) {
+                    add_part<Shape::kFragments, 4>(added, added_part);
+                }
             }
         }
         /* All warps are past the products that read S_tile. */
