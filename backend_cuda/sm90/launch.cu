@@ -19,8 +19,13 @@ template <typename Kernel>
 cudaError_t launch(Kernel kernel, const gdn_sm90_prefill &p, int64_t blocks, int threads, size_t smem,
                    cudaStream_t stream)
 {
-    const cudaError_t error =
+    cudaError_t error =
         cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(smem));
+    if (error != cudaSuccess) {
+        return error;
+    }
+    error =
+        cudaFuncSetAttribute(kernel, cudaFuncAttributePreferredSharedMemoryCarveout, cudaSharedmemCarveoutMaxShared);
     if (error != cudaSuccess) {
         return error;
     }

@@ -45,6 +45,9 @@ extern "C" {
 #define GDN_SM90_RECORD_USED 17168
 #define GDN_SM90_RECORD_BYTES 17408
 
+/* Two tiles of 64 x 128 as two swizzled halves of columns each. */
+#define GDN_SM90_PACKED_BYTES 32768
+
 /* Chunks of a segment of a sequence of `chunks`: all of them where it is not cut. Long sequences of few heads are, so that
  * there is work for every multiprocessor; by their own length and the number of heads alone, since E and F round in another
  * place than an uncut state. Two segments need no E, their bits are those of one; `halves` says to take them where they pay. */
@@ -147,10 +150,12 @@ typedef struct gdn_sm90_prefill {
     const gdn_sm90_wave *wave; /* (optional) in device memory: waves that are not cut inside a segment */
     gdn_sm90_run *runs; /* [num_seqs] */
     unsigned char *records; /* [wave_slots, num_v_heads] of GDN_SM90_RECORD_BYTES */
+    unsigned char
+        *packed_qk; /* (optional) [wave_slots, num_k_heads] of GDN_SM90_PACKED_BYTES: tiles of normalised k, q */
     const float *carry_in; /* [num_v_heads, V, K]: state of the sequence that the wave before left unfinished */
     float *carry_out;
 
-    int32_t whole_V; /* state_output: a block has all of V, not half */
+    int32_t whole_V; /* state_output: a block has all of V, not half; not with packed_qk, for want of registers */
     int32_t max_segments; /* of any sequence; 1: none is cut */
     int32_t halves; /* see gdn_sm90_segment_chunks */
     float *segment_F,

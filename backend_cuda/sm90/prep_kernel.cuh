@@ -24,197 +24,13 @@
 #ifndef GDN_CUDA_SM90_PREP_KERNEL_CUH
 #define GDN_CUDA_SM90_PREP_KERNEL_CUH
 
-#include "../device/element.cuh"
-#include "../device/gates.cuh"
-#include "prefill.h"
-#include "ptx.cuh"
-#include "wave.cuh"
+#include "prep_blocks.cuh"
+#include "prep_job.cuh"
 
 namespace gdn
 {
 namespace sm90
 {
-
-constexpr int kRows = GDN_SM90_CHUNK;
-constexpr int kBlocks = kRows / 16;
-constexpr int kPrepThreads = 128;
-constexpr int kJobHeads = 4; /* value heads of one job, at most: one a warp */
-
-/* Shared memory of a block of prep, from a multiple of 1024 bytes on. */
-struct PrepMap {
-    static constexpr uint32_t kTile = 16384; /* 64 rows of 128 elements: two swizzled halves of 64 columns */
-    static constexpr uint32_t kK = 0;
-    static constexpr uint32_t kQ = kK + kTile;
-    static constexpr uint32_t kRecord = kQ + kTile; /* the record under construction */
-    static constexpr uint32_t kDiagonal = kRecord + GDN_SM90_RECORD_BYTES; /* L_ii transposed, float32 */
-    static constexpr uint32_t kLower = kDiagonal + 4 * 16 * 20 * 4; /* L_ij, i > j, at i (i - 1) / 2 + j */
-    static constexpr uint32_t kInverse = kLower + 6 * 16 * 24 * 4; /* X_ii */
-    static constexpr uint32_t kGates = kInverse + 4 * 16 * 24 * 4; /* HeadGates of each value head */
-    static constexpr uint32_t kGatesBytes = 880;
-    static constexpr uint32_t kKFactor = kGates + kJobHeads * kGatesBytes; /* rk_i, float[64] */
-    static constexpr uint32_t kQFactor = kKFactor + 256; /* scale rq_i */
-    static constexpr uint32_t kKSquare = kQFactor + 256; /* |rk_i k_i|^2 */
-    static constexpr uint32_t kBarrier = kKSquare + 256; /* the tiles have arrived */
-    static constexpr uint32_t kBytes = kBarrier + 16;
-    static constexpr int kDiagonalStride = 20; /* floats a row: 16-byte broadcast reads */
-};
-
-static_assert(PrepMap::kRecord % 1024 == 0, "A' and P are swizzled tiles");
-static_assert(PrepMap::kKFactor % 16 == 0 && PrepMap::kGates % 16 == 0, "float4 reads");
-static_assert(3 * (PrepMap::kBytes + 1024 + 1024) <= 228 * 1024, "three blocks a multiprocessor");
-
-/* One value head's gates: logarithms are to base 2, b(i) = i / 16, and "next" of block b is row 16 (b + 1), of the last
- * block row 63. Every factor is at most 1, so products underflow where the result does and never overflow. */
-struct HeadGates {
-    static constexpr uint32_t kBeta = 0; /* float[64] */
-    static constexpr uint32_t kInBlock = 256; /* G_i - G_16b(i), float[64] */
-    static constexpr uint32_t kTail = 512; /* exp(G_next - G_i), float[64] */
-    static constexpr uint32_t kBetween = 768; /* exp(G_16r - G_next(c)) for c < r, float[4][4] */
-    static constexpr uint32_t kStart = 832; /* exp(G_16b), float[4] */
-    static constexpr uint32_t kFinish = 848; /* exp(G_63 - G_next(b)), float[4] */
-    static constexpr uint32_t kEnd = 864; /* exp(G_63) */
-};
-
-struct PrepJob {
-    int number; /* -1: none */
-    int slot; /* of the wave */
-    int k_head;
-    int first_head; /* in the key head's group */
-    int count;
-    int token, seq, index, length; /* of the chunk */
-};
-
-/* The first job from `number` on, in steps of the grid, whose chunk has tokens. */
-__device__ __forceinline__ PrepJob find_job(const gdn_sm90_prefill &p, const Wave &wave, int number)
-{
-    const int groups = (p.heads_per_group + p.heads_per_job - 1) / p.heads_per_job;
-    const int per_slot = p.num_k_heads * groups;
-    const int jobs = wave.slots * per_slot;
-    PrepJob job = {-1, 0, 0, 0, 0, 0, 0, 0, 0};
-    for (; number < jobs; number += gridDim.x) {
-        const int slot = number / per_slot;
-        const gdn_chunk chunk = wave.chunks[slot];
-        if (chunk.seq < 0) {
-            break; /* unused slots are the last ones */
-        }
-        if (chunk.length > 0) {
-            const int rest = number - slot * per_slot;
-            job.number = number;
-            job.slot = slot;
-            job.k_head = rest / groups;
-            job.first_head = rest % groups * p.heads_per_job;
-            job.count = min(p.heads_per_job, p.heads_per_group - job.first_head);
-            job.token = static_cast<int>(chunk.token);
-            job.seq = chunk.seq;
-            job.index = chunk.index;
-            job.length = chunk.length;
-            break;
-        }
-    }
-    return job;
-}
-
-__device__ __forceinline__ int value_head(const gdn_sm90_prefill &p, const PrepJob &job, int h)
-{
-    return p.tiled_heads ? (job.first_head + h) * p.num_k_heads + job.k_head
-                         : job.k_head * p.heads_per_group + job.first_head + h;
-}
-
-/* One thread: the tiles of k and q. Rows past the chunk's length are the next sequence's or zeros. */
-__device__ __forceinline__ void load_tiles(const gdn_sm90_prefill &p, const PrepJob &job, uint32_t base)
-{
-    const uint32_t barrier = base + PrepMap::kBarrier;
-    const int token = p.equal_length ? job.index * kRows : job.token;
-    const int row = p.equal_length ? job.seq : 0;
-    mbarrier_arrive_expect(barrier, 2 * PrepMap::kTile);
-    tensor_load(base + PrepMap::kK, &p.k_map, 0, job.k_head, token, row, barrier);
-    tensor_load(base + PrepMap::kK + PrepMap::kTile / 2, &p.k_map, 64, job.k_head, token, row, barrier);
-    tensor_load(base + PrepMap::kQ, &p.q_map, 0, job.k_head, token, row, barrier);
-    tensor_load(base + PrepMap::kQ + PrepMap::kTile / 2, &p.q_map, 64, job.k_head, token, row, barrier);
-}
-
-/* The gate inputs of tokens 2 lane and 2 lane + 1, as they are in memory. */
-struct RawGates {
-    float gate[2], beta[2];
-};
-
-__device__ __forceinline__ int64_t chunk_base(const gdn_sm90_prefill &p, const gdn_sm90_rows &x, const PrepJob &job)
-{
-    return p.equal_length ? job.seq * x.row_stride + static_cast<int64_t>(job.index) * kRows * x.token_stride
-                          : job.token * x.token_stride;
-}
-
-__device__ __forceinline__ RawGates load_gates(const gdn_sm90_prefill &p, const PrepJob &job, int h)
-{
-    RawGates raw = {};
-    if (h < job.count) {
-        const int head = value_head(p, job, h);
-        const int lane = threadIdx.x % 32;
-        const int64_t gate_base = chunk_base(p, p.gate, job) + head * p.gate.head_stride;
-        const int64_t beta_base = chunk_base(p, p.beta, job) + head * p.beta.head_stride;
-#pragma unroll
-        for (int e = 0; e < 2; ++e) {
-            const int i = 2 * lane + e;
-            if (i < job.length) {
-                raw.gate[e] = load_element(p.gate.data, p.gate.dtype, gate_base + i * p.gate.token_stride);
-                raw.beta[e] = load_element(p.beta.data, p.beta.dtype, beta_base + i * p.beta.token_stride);
-            }
-        }
-    }
-    return raw;
-}
-
-/* One warp: HeadGates of one value head. Tokens past the chunk's length have no decay and beta 0. Sums are in double: their
- * differences stay exact after tokens of strong decay. */
-__device__ __forceinline__ void compute_gates(const gdn_sm90_prefill &p, const PrepJob &job, int h, const RawGates &raw,
-                                              uint32_t gates)
-{
-    constexpr double kLog2E = 1.4426950408889634;
-    const int lane = threadIdx.x % 32;
-    const bool raw_form = p.gate_form == GDN_GATE_RAW;
-    const int head = value_head(p, job, h);
-    const float A_log = raw_form ? p.A_log[head] : 0.0f;
-    const float dt_bias = raw_form && p.dt_bias ? p.dt_bias[head] : 0.0f;
-    double g[2];
-    float beta[2];
-#pragma unroll
-    for (int e = 0; e < 2; ++e) {
-        const bool inside = 2 * lane + e < job.length;
-        g[e] = inside ? kLog2E * static_cast<double>(log_decay_of(raw.gate[e], p.gate_form, A_log, dt_bias)) : 0.0;
-        beta[e] = inside ? beta_of(raw.beta[e], p.beta_form, p.beta_scale) : 0.0f;
-    }
-    double sum = g[0] + g[1];
-#pragma unroll
-    for (int step = 1; step < 32; step *= 2) {
-        const double left = __shfl_up_sync(0xffffffffu, sum, step);
-        sum += lane >= step ? left : 0.0;
-    }
-    const double G[2] = {sum - g[1], sum};
-    const double G_last = __shfl_sync(0xffffffffu, G[1], 31);
-    const int block = lane / 8;
-    const double first = __shfl_sync(0xffffffffu, G[0], 8 * block);
-    const double following = __shfl_sync(0xffffffffu, G[0], (8 * block + 8) % 32);
-    const double next = block == kBlocks - 1 ? G_last : following;
-    store_shared_float2(gates + HeadGates::kBeta + 8 * lane, beta[0], beta[1]);
-    store_shared_float2(gates + HeadGates::kInBlock + 8 * lane, static_cast<float>(G[0] - first),
-                        static_cast<float>(G[1] - first));
-    store_shared_float2(gates + HeadGates::kTail + 8 * lane, exp2_approx(static_cast<float>(next - G[0])),
-                        exp2_approx(static_cast<float>(next - G[1])));
-    /* Lane 4 r + c: row block r, column block c. */
-    const double row_first = __shfl_sync(0xffffffffu, G[0], 8 * (lane / 4 % 4));
-    const double column_next = __shfl_sync(0xffffffffu, next, 8 * (lane % 4));
-    if (lane < 16) {
-        store_shared_float(gates + HeadGates::kBetween + 4 * lane,
-                           exp2_approx(static_cast<float>(row_first - column_next)));
-    }
-    if (lane % 8 == 0) {
-        store_shared_float(gates + HeadGates::kStart + 4 * block, exp2_approx(static_cast<float>(first)));
-        store_shared_float(gates + HeadGates::kFinish + 4 * block, exp2_approx(static_cast<float>(G_last - next)));
-    }
-    if (lane == 0) {
-        store_shared_float(gates + HeadGates::kEnd, exp2_approx(static_cast<float>(G_last)));
-    }
-}
 
 /* gram (+)= a b^T for two tiles of 64 rows of 128 elements. */
 template <typename T> __device__ __forceinline__ void multiply_tiles(float (&gram)[32], uint32_t a, uint32_t b)
@@ -240,6 +56,68 @@ __device__ __forceinline__ float diagonal_entry(const float (&gram)[32], int war
     return x;
 }
 
+/* The rows' sums of squares, from the diagonals of K K^T and Q Q^T. */
+template <typename T>
+__device__ __forceinline__ void square_rows(uint32_t base, int warp, float (&k_square)[2], float (&q_square)[2])
+{
+    const int g = threadIdx.x % 32 / 4;
+    float kk[32], qq[32];
+    wgmma_fence();
+    multiply_tiles<T>(kk, base + PrepMap::kK, base + PrepMap::kK);
+    multiply_tiles<T>(qq, base + PrepMap::kQ, base + PrepMap::kQ);
+    wgmma_commit();
+    wgmma_wait<0>();
+#pragma unroll
+    for (int e = 0; e < 2; ++e) {
+        k_square[e] = diagonal_entry(kk, warp, g, e);
+        q_square[e] = diagonal_entry(qq, warp, g, e);
+    }
+}
+
+/* Normalises both tiles where they lie, rounded, rows past the chunk's length becoming zeros, and writes them as they are
+ * to packed_qk: float16 has not the range to leave this to the factors of later sums. */
+template <typename T>
+__device__ __forceinline__ void pack_tiles(const gdn_sm90_prefill &p, const PrepJob &job, uint32_t base)
+{
+    const int lane = threadIdx.x % 32;
+    const int warp = __shfl_sync(0xffffffffu, threadIdx.x / 32, 0);
+    const int g = lane / 4, t = lane % 4;
+    float k_square[2], q_square[2];
+    square_rows<T>(base, warp, k_square, q_square);
+#pragma unroll
+    for (int e = 0; e < 2; ++e) {
+        const uint32_t at = 4 * (16 * warp + g + 8 * e);
+        if (t == g / 2) {
+            store_shared_float(base + PrepMap::kKFactor + at, norm_factor(k_square[e], p.qk_norm, p.qk_norm_eps));
+            store_shared_float(base + PrepMap::kQFactor + at, norm_factor(q_square[e], p.qk_norm, p.qk_norm_eps));
+        }
+    }
+    __syncthreads();
+    constexpr int kTilePieces = PrepMap::kTile / 16;
+#pragma unroll 1
+    for (int i = threadIdx.x; i < 2 * kTilePieces; i += kPrepThreads) {
+        const bool is_q = i >= kTilePieces;
+        const int row = i / 8 % kRows; /* eight pieces a row, two halves of columns */
+        const float factor = load_shared_float(base + (is_q ? PrepMap::kQFactor : PrepMap::kKFactor) + 4 * row);
+        const uint4 v = load_shared_16(base + PrepMap::kK + 16 * i);
+        uint32_t words[4] = {v.x, v.y, v.z, v.w};
+#pragma unroll
+        for (int e = 0; e < 4; ++e) {
+            const float2 x = unpack2<T>(words[e]);
+            words[e] = row < job.length ? pack2<T>(x.x * factor, x.y * factor) : 0;
+        }
+        store_shared_16(base + PrepMap::kK + 16 * i, make_uint4(words[0], words[1], words[2], words[3]));
+    }
+    fence_proxy_async();
+    __syncthreads();
+    if (threadIdx.x == 0 && job.first_head == 0) {
+        unsigned char *const packed = p.packed_qk + (static_cast<int64_t>(job.slot) * p.num_k_heads + job.k_head) *
+                                                        static_cast<int64_t>(GDN_SM90_PACKED_BYTES);
+        bulk_store(packed, base + PrepMap::kK, GDN_SM90_PACKED_BYTES);
+        bulk_commit();
+    }
+}
+
 /* K K^T and Q K^T of normalised rows, the latter times scale, and zero in rows and columns past the chunk's length. Also
  * leaves the rows' factors and squares in shared memory. Has the block's barrier after which the tiles are free. */
 template <typename T>
@@ -249,14 +127,14 @@ __device__ __forceinline__ void compute_grams(const gdn_sm90_prefill &p, int len
     const int lane = threadIdx.x % 32;
     const int warp = __shfl_sync(0xffffffffu, threadIdx.x / 32, 0);
     const int g = lane / 4, t = lane % 4;
-    const bool normalise = p.qk_norm != GDN_QK_NORM_NONE;
+    const int norm = p.packed_qk ? GDN_QK_NORM_NONE : p.qk_norm; /* packed tiles are normalised ones */
     float q_square[2] = {0.0f, 0.0f};
     wgmma_fence();
     multiply_tiles<T>(kk, base + PrepMap::kK, base + PrepMap::kK);
     multiply_tiles<T>(qk, base + PrepMap::kQ, base + PrepMap::kK);
     wgmma_commit();
     wgmma_wait<0>();
-    if (normalise) {
+    if (norm != GDN_QK_NORM_NONE) {
         float qq[32];
         wgmma_fence();
         multiply_tiles<T>(qq, base + PrepMap::kQ, base + PrepMap::kQ);
@@ -271,8 +149,8 @@ __device__ __forceinline__ void compute_grams(const gdn_sm90_prefill &p, int len
         const int i = 16 * warp + g + 8 * e;
         if (t == g / 2) {
             const bool inside = i < length;
-            const float k_factor = inside ? norm_factor(k_square, p.qk_norm, p.qk_norm_eps) : 1.0f;
-            const float q_factor = inside ? norm_factor(q_square[e], p.qk_norm, p.qk_norm_eps) : 1.0f;
+            const float k_factor = inside ? norm_factor(k_square, norm, p.qk_norm_eps) : 1.0f;
+            const float q_factor = inside ? norm_factor(q_square[e], norm, p.qk_norm_eps) : 1.0f;
             store_shared_float(base + PrepMap::kKFactor + 4 * i, k_factor);
             store_shared_float(base + PrepMap::kQFactor + 4 * i, p.scale * q_factor);
             store_shared_float(base + PrepMap::kKSquare + 4 * i, inside ? k_square * k_factor * k_factor : 0.0f);
@@ -320,122 +198,6 @@ __device__ __forceinline__ bool fits_half(uint32_t base, uint32_t gates)
         fmaxf(square.x, square.y) <= 1.05f && fabsf(beta.x) * square.x <= 2.05f && fabsf(beta.y) * square.y <= 2.05f;
     return __all_sync(0xffffffffu, fits) != 0;
 }
-
-/* ---- Blocks of 16 x 16 as float16 or TF32 in shared memory, and products with them.
- *
- * An accumulator block d of 16 x 16 is two of m16n8: d[n][c], column 8 n + 2t + c % 2 of row g + 8 (c / 2). */
-
-struct HalfBlocks {
-    static constexpr int kStride = 48; /* bytes a row: eight rows of 16 bytes hit 32 banks */
-    static constexpr int kBytes = 16 * kStride;
-    struct Operand {
-        uint32_t a[4];
-    };
-
-    /* Columns 2t, 2t + 1 and 8 + 2t, 8 + 2t + 1 of rows g and g + 8. */
-    static __device__ __forceinline__ void store(uint32_t block, const float (&x)[2][4])
-    {
-        const int lane = threadIdx.x % 32;
-        const uint32_t r[4] = {pack2<__half>(x[0][0], x[0][1]), pack2<__half>(x[0][2], x[0][3]),
-                               pack2<__half>(x[1][0], x[1][1]), pack2<__half>(x[1][2], x[1][3])};
-        stmatrix_x4(block + (lane / 8 % 2 * 8 + lane % 8) * kStride + lane / 16 * 16, r);
-    }
-    static __device__ __forceinline__ void store_element(uint32_t block, int row, int column, float x)
-    {
-        store_shared_u16(block + row * kStride + 2 * column, __half_as_ushort(__float2half_rn(x)));
-    }
-    /* The block's transpose as the left operand of a product, and as accumulators. */
-    static __device__ __forceinline__ void load_transposed(uint32_t block, Operand &operand, float (&x)[2][4])
-    {
-        const int lane = threadIdx.x % 32;
-        ldmatrix_x4_trans(operand.a, block + (lane / 16 * 8 + lane % 8) * kStride + lane / 8 % 2 * 16);
-#pragma unroll
-        for (int e = 0; e < 4; ++e) {
-            const float2 pair = unpack2<__half>(operand.a[e]);
-            x[e / 2][2 * (e % 2)] = pair.x;
-            x[e / 2][2 * (e % 2) + 1] = pair.y;
-        }
-    }
-    static __device__ __forceinline__ void make_operand(Operand &operand, const float (&x)[2][4], float sign)
-    {
-#pragma unroll
-        for (int e = 0; e < 4; ++e) {
-            operand.a[e] = pack2<__half>(sign * x[e / 2][2 * (e % 2)], sign * x[e / 2][2 * (e % 2) + 1]);
-        }
-    }
-    /* d += a block^T */
-    static __device__ __forceinline__ void multiply(float (&d)[2][4], const Operand &operand, uint32_t block)
-    {
-        const int lane = threadIdx.x % 32;
-        uint32_t b[4];
-        ldmatrix_x4(b, block + (lane / 16 * 8 + lane % 8) * kStride + lane / 8 % 2 * 16);
-        mma_16816<__half>(d[0], operand.a, b[0], b[1]);
-        mma_16816<__half>(d[1], operand.a, b[2], b[3]);
-    }
-};
-
-/* As HalfBlocks; the product's inner index runs in the order 2t, 2t + 1 of the accumulators on both sides. */
-struct Tf32Blocks {
-    static constexpr int kStride = 96;
-    static constexpr int kBytes = 16 * kStride;
-    struct Operand {
-        uint32_t a[2][4];
-    };
-
-    static __device__ __forceinline__ void store(uint32_t block, const float (&x)[2][4])
-    {
-        const int lane = threadIdx.x % 32;
-        const uint32_t at = block + lane / 4 * kStride + lane % 4 * 8;
-#pragma unroll
-        for (int n = 0; n < 2; ++n) {
-#pragma unroll
-            for (int e = 0; e < 2; ++e) {
-                store_shared_float2(at + 32 * n + 8 * e * kStride, __uint_as_float(round_tf32(x[n][2 * e])),
-                                    __uint_as_float(round_tf32(x[n][2 * e + 1])));
-            }
-        }
-    }
-    static __device__ __forceinline__ void store_element(uint32_t block, int row, int column, float x)
-    {
-        store_shared_float(block + row * kStride + 4 * column, __uint_as_float(round_tf32(x)));
-    }
-    static __device__ __forceinline__ void load_transposed(uint32_t block, Operand &operand, float (&x)[2][4])
-    {
-        const int lane = threadIdx.x % 32;
-        const int g = lane / 4, t = lane % 4;
-#pragma unroll
-        for (int n = 0; n < 2; ++n) {
-#pragma unroll
-            for (int c = 0; c < 4; ++c) {
-                x[n][c] = load_shared_float(block + (8 * n + 2 * t + c % 2) * kStride + 4 * (g + 8 * (c / 2)));
-            }
-        }
-        make_operand(operand, x, 1.0f);
-    }
-    static __device__ __forceinline__ void make_operand(Operand &operand, const float (&x)[2][4], float sign)
-    {
-#pragma unroll
-        for (int s = 0; s < 2; ++s) {
-            operand.a[s][0] = round_tf32(sign * x[s][0]);
-            operand.a[s][1] = round_tf32(sign * x[s][2]);
-            operand.a[s][2] = round_tf32(sign * x[s][1]);
-            operand.a[s][3] = round_tf32(sign * x[s][3]);
-        }
-    }
-    static __device__ __forceinline__ void multiply(float (&d)[2][4], const Operand &operand, uint32_t block)
-    {
-        const int lane = threadIdx.x % 32;
-        const uint32_t at = block + lane / 4 * kStride + lane % 4 * 8;
-#pragma unroll
-        for (int s = 0; s < 2; ++s) {
-#pragma unroll
-            for (int n = 0; n < 2; ++n) {
-                const float2 b = load_shared_float2(at + 8 * n * kStride + 32 * s);
-                mma_1688_tf32(d[n], operand.a[s], __float_as_uint(b.x), __float_as_uint(b.y));
-            }
-        }
-    }
-};
 
 /* exp(G_i - G_j) inside the diagonal block, for column 2t + 8 n + c % 2 and row g + 8 (c / 2); garbage above it. */
 __device__ __forceinline__ void diagonal_decay(float (&decay)[2][4], uint32_t gates, int warp,
@@ -678,15 +440,21 @@ __global__ void __launch_bounds__(kPrepThreads, 3) prep_kernel(const __grid_cons
     }
     uint32_t parity = 0;
     while (job.number >= 0) {
-        const PrepJob next = find_job(p, wave, job.number + gridDim.x);
         if (warp < job.count) {
             compute_gates(p, job, warp, raw, base + PrepMap::kGates + warp * PrepMap::kGatesBytes);
         }
         float kk[32], qk[32];
         mbarrier_wait(base + PrepMap::kBarrier, parity);
         parity ^= 1;
+        if (std::is_same<T, __half>::value && p.packed_qk) {
+            pack_tiles<T>(p, job, base);
+        }
+        const PrepJob next = find_job(p, wave, job.number + gridDim.x);
         compute_grams<T>(p, job.length, base, kk, qk);
         if (threadIdx.x == 0 && next.number >= 0) {
+            if (p.packed_qk) {
+                bulk_wait_read(); /* the tiles have left */
+            }
             load_tiles(p, next, base);
         }
         raw = load_gates(p, next, warp);

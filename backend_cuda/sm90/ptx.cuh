@@ -217,13 +217,24 @@ template <int kPending> static __device__ __forceinline__ void wgmma_wait()
 }
 
 /* An operand in shared memory: 128-byte swizzled rows of 64 elements (see swizzled()); groups of eight rows are 1024 bytes
- * apart. A step of 16 along the rows adds 32 bytes to the address, a step of 16 rows, for a transposed operand, 2048. */
-static __device__ __forceinline__ uint64_t wgmma_operand(uint32_t address)
+ * apart. A step of 16 along the rows adds 32 bytes to the address, a step of 16 rows, for a transposed operand, 2048.
+ * `leading`, in bytes, is not used by tiles of this width; it is what such tiles are customarily given. */
+static __device__ __forceinline__ uint64_t wgmma_descriptor(uint32_t address, uint32_t leading)
 {
-    constexpr uint64_t kLeading = uint64_t{8192 >> 4} << 16; /* the next 64 columns; not used by tiles this wide */
     constexpr uint64_t kEightRows = uint64_t{1024 >> 4} << 32;
     constexpr uint64_t kSwizzle128 = uint64_t{1} << 62;
-    return static_cast<uint64_t>((address & 0x3ffff) >> 4) | kLeading | kEightRows | kSwizzle128;
+    return static_cast<uint64_t>((address & 0x3ffff) >> 4) | static_cast<uint64_t>(leading >> 4) << 16 | kEightRows |
+           kSwizzle128;
+}
+
+static __device__ __forceinline__ uint64_t wgmma_operand(uint32_t address)
+{
+    return wgmma_descriptor(address, 16);
+}
+
+static __device__ __forceinline__ uint64_t wgmma_operand_transposed(uint32_t address)
+{
+    return wgmma_descriptor(address, 8192);
 }
 
 /* clang-format off */

@@ -31,6 +31,7 @@ enum {
     PARAM_SEGMENT_F,
     PARAM_SEGMENT_E,
     PARAM_WAVES,
+    PARAM_PACKED, /* 0: none */
     PARAM_MAX_SEGMENTS, /* with E */
     PARAM_HALVES /* two segments, without E, may be asked for */
 };
@@ -93,9 +94,6 @@ static bool supports(const gdn_device *device, const gdn_problem *problem, gdn_r
         !(problem->numerics == GDN_NUMERICS_BF16 && problem->q.dtype == GDN_DTYPE_BF16)) {
         return refuse(reason, "numerics other than rounding operands to the type of q");
     }
-    if (problem->q.dtype == GDN_DTYPE_F16 && problem->qk_norm != GDN_QK_NORM_NONE) {
-        return refuse(reason, "f16 with qk_norm: norms are folded into factors for which f16 has not the range");
-    }
     if (problem->checkpoint_form != GDN_CHECKPOINT_NONE) {
         return refuse(reason, "checkpoints");
     }
@@ -146,7 +144,11 @@ static gdn_status book(const gdn_device *device, const gdn_problem *problem, siz
     const bool cut = with_E > 1 || (halves && gdn_sm90_most_segments(chunks, heads, 1) > 1);
 
     const size_t state = GDN_SM90_DIM * GDN_SM90_DIM * sizeof(float);
-    const size_t record = gdn_size_mul((size_t)heads, GDN_SM90_RECORD_BYTES);
+    /* Normalisation is folded into factors, for which float16 has not the range: it packs q and k instead. */
+    const bool pack = problem->q.dtype == GDN_DTYPE_F16 && problem->qk_norm != GDN_QK_NORM_NONE;
+    const size_t packed = pack ? gdn_size_mul((size_t)problem->num_k_heads, GDN_SM90_PACKED_BYTES) : 0;
+    const size_t records = gdn_size_mul((size_t)heads, GDN_SM90_RECORD_BYTES);
+    const size_t record = records + packed; /* of a slot */
     const size_t entry = gdn_size_mul((size_t)heads, state); /* F, or E, of one segment */
     const size_t entries = cut ? 2 : 0;
     choice->chunk_size = GDN_SM90_CHUNK;
@@ -179,7 +181,11 @@ static gdn_status book(const gdn_device *device, const gdn_problem *problem, siz
     choice->wave_chunks = slots < bound ? slots : bound;
     const size_t per_kind = gdn_size_mul((size_t)(choice->wave_chunks / GDN_SM90_MIN_SEGMENT + 1), entry);
     choice->param[PARAM_RECORDS] =
-        (int64_t)gdn_ledger_book(ledger, "records", gdn_size_mul((size_t)choice->wave_chunks, record));
+        (int64_t)gdn_ledger_book(ledger, "records", gdn_size_mul((size_t)choice->wave_chunks, records));
+    if (pack) {
+        choice->param[PARAM_PACKED] =
+            (int64_t)gdn_ledger_book(ledger, "normalised q and k", gdn_size_mul((size_t)choice->wave_chunks, packed));
+    }
     if (cut) {
         choice->param[PARAM_SEGMENT_F] = (int64_t)gdn_ledger_book(ledger, "segment states", per_kind);
         choice->param[PARAM_SEGMENT_E] = (int64_t)gdn_ledger_book(ledger, "segment maps", per_kind);
@@ -358,8 +364,9 @@ static gdn_status run_waves(const gdn_device *device, const gdn_prefill_run *run
     }
     GDN_TRY(fill(&p, run));
     const bool one_wave = slots <= choice->wave_chunks;
+    p.packed_qk = choice->param[PARAM_PACKED] != 0 ? run->workspace + choice->param[PARAM_PACKED] : NULL;
     set_segments(&p, run, one_wave, num_sms);
-    p.whole_V = p.max_segments == 1 && whole_pays(run, num_sms);
+    p.whole_V = p.max_segments == 1 && p.packed_qk == NULL && whole_pays(run, num_sms);
     p.chunks = chunks;
     p.runs = (gdn_sm90_run *)(run->workspace + choice->param[PARAM_RUNS]);
     p.records = run->workspace + choice->param[PARAM_RECORDS];

@@ -93,7 +93,7 @@ template <typename T, Form kForm> struct ChainLane {
     {
 #pragma unroll
         for (int i = 0; i < 4; ++i) {
-            wgmma_rs<T, true>(S, scaled[i], wgmma_operand(stage + Stage::kK + h * 8192 + i * 2048), true);
+            wgmma_rs<T, true>(S, scaled[i], wgmma_operand_transposed(stage + Stage::kK + h * 8192 + i * 2048), true);
         }
     }
 

@@ -95,10 +95,12 @@ template <Form kForm> class StageLoader
         /* Outside the tensor v reads as zeros, which is what E's recurrence wants. */
         const int v_row = item.target == kPlaceE ? rows_of(p) : item.row;
         const int v0 = item.half * GDN_SM90_HALF;
-        const unsigned char *record = p.records + (static_cast<int64_t>(item.first_slot) * p.num_v_heads + item.head) *
-                                                      static_cast<int64_t>(GDN_SM90_RECORD_BYTES);
         const int total = item.total();
         int token = item.token;
+        const unsigned char *record = p.records + (static_cast<int64_t>(item.first_slot) * p.num_v_heads + item.head) *
+                                                      static_cast<int64_t>(GDN_SM90_RECORD_BYTES);
+        const unsigned char *packed = p.packed_qk + (static_cast<int64_t>(item.first_slot) * p.num_k_heads + k_head) *
+                                                        static_cast<int64_t>(GDN_SM90_PACKED_BYTES);
         for (int c = 0; c < total || c == 0; ++c) {
             const uint32_t stage = next_stage();
             const uint32_t full = barriers_.full(cursor_.stage);
@@ -109,22 +111,31 @@ template <Form kForm> class StageLoader
                 mbarrier_arrive(full);
             } else {
                 mbarrier_arrive_expect(full, S::kLoaded);
-                tensor_load(stage + S::kK, &p.k_map, 0, k_head, token, item.row, full);
-                tensor_load(stage + S::kK + 8192, &p.k_map, 64, k_head, token, item.row, full);
+                if (kForm != Form::kWhole && p.packed_qk) {
+                    bulk_load(stage + S::kK, packed, 16384, full);
+                } else {
+                    tensor_load(stage + S::kK, &p.k_map, 0, k_head, token, item.row, full);
+                    tensor_load(stage + S::kK + 8192, &p.k_map, 64, k_head, token, item.row, full);
+                }
                 tensor_load(stage + S::kV, &p.v_map, v0, item.head, token, v_row, full);
                 if (kForm == Form::kWhole) {
                     tensor_load(stage + S::kV + 8192, &p.v_map, GDN_SM90_HALF, item.head, token, v_row, full);
                 }
                 if (kHasOutputs<kForm>) {
                     bulk_load(stage + S::kA, record, GDN_SM90_RECORD_USED, full);
-                    tensor_load(stage + S::kQ, &p.q_map, 0, k_head, token, item.row, full);
-                    tensor_load(stage + S::kQ + 8192, &p.q_map, 64, k_head, token, item.row, full);
+                    if (kForm != Form::kWhole && p.packed_qk) {
+                        bulk_load(stage + S::kQ, packed + 16384, 16384, full);
+                    } else {
+                        tensor_load(stage + S::kQ, &p.q_map, 0, k_head, token, item.row, full);
+                        tensor_load(stage + S::kQ + 8192, &p.q_map, 64, k_head, token, item.row, full);
+                    }
                 } else {
                     bulk_load(stage + S::kA, record + GDN_SM90_RECORD_A, 8192, full);
                     bulk_load(stage + S::kDecays, record + GDN_SM90_RECORD_DECAY_K, S::kDecayBytes, full);
                 }
             }
             record += static_cast<int64_t>(p.num_v_heads) * GDN_SM90_RECORD_BYTES;
+            packed += static_cast<int64_t>(p.num_k_heads) * GDN_SM90_PACKED_BYTES;
             token += GDN_SM90_CHUNK;
             cursor_.advance();
         }

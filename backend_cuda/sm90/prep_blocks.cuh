@@ -1,0 +1,130 @@
+/* Blocks of 16 x 16 as float16 or TF32 in shared memory, and products with them.
+ *
+ * An accumulator block d of 16 x 16 is two of m16n8: d[n][c], column 8 n + 2t + c % 2 of row g + 8 (c / 2). */
+#ifndef GDN_CUDA_SM90_PREP_BLOCKS_CUH
+#define GDN_CUDA_SM90_PREP_BLOCKS_CUH
+
+#include "../device/element.cuh"
+#include "ptx.cuh"
+
+namespace gdn
+{
+namespace sm90
+{
+
+struct HalfBlocks {
+    static constexpr int kStride = 48; /* bytes a row: eight rows of 16 bytes hit 32 banks */
+    static constexpr int kBytes = 16 * kStride;
+    struct Operand {
+        uint32_t a[4];
+    };
+
+    /* Columns 2t, 2t + 1 and 8 + 2t, 8 + 2t + 1 of rows g and g + 8. */
+    static __device__ __forceinline__ void store(uint32_t block, const float (&x)[2][4])
+    {
+        const int lane = threadIdx.x % 32;
+        const uint32_t r[4] = {pack2<__half>(x[0][0], x[0][1]), pack2<__half>(x[0][2], x[0][3]),
+                               pack2<__half>(x[1][0], x[1][1]), pack2<__half>(x[1][2], x[1][3])};
+        stmatrix_x4(block + (lane / 8 % 2 * 8 + lane % 8) * kStride + lane / 16 * 16, r);
+    }
+    static __device__ __forceinline__ void store_element(uint32_t block, int row, int column, float x)
+    {
+        store_shared_u16(block + row * kStride + 2 * column, __half_as_ushort(__float2half_rn(x)));
+    }
+    /* The block's transpose as the left operand of a product, and as accumulators. */
+    static __device__ __forceinline__ void load_transposed(uint32_t block, Operand &operand, float (&x)[2][4])
+    {
+        const int lane = threadIdx.x % 32;
+        ldmatrix_x4_trans(operand.a, block + (lane / 16 * 8 + lane % 8) * kStride + lane / 8 % 2 * 16);
+#pragma unroll
+        for (int e = 0; e < 4; ++e) {
+            const float2 pair = unpack2<__half>(operand.a[e]);
+            x[e / 2][2 * (e % 2)] = pair.x;
+            x[e / 2][2 * (e % 2) + 1] = pair.y;
+        }
+    }
+    static __device__ __forceinline__ void make_operand(Operand &operand, const float (&x)[2][4], float sign)
+    {
+#pragma unroll
+        for (int e = 0; e < 4; ++e) {
+            operand.a[e] = pack2<__half>(sign * x[e / 2][2 * (e % 2)], sign * x[e / 2][2 * (e % 2) + 1]);
+        }
+    }
+    /* d += a block^T */
+    static __device__ __forceinline__ void multiply(float (&d)[2][4], const Operand &operand, uint32_t block)
+    {
+        const int lane = threadIdx.x % 32;
+        uint32_t b[4];
+        ldmatrix_x4(b, block + (lane / 16 * 8 + lane % 8) * kStride + lane / 8 % 2 * 16);
+        mma_16816<__half>(d[0], operand.a, b[0], b[1]);
+        mma_16816<__half>(d[1], operand.a, b[2], b[3]);
+    }
+};
+
+/* As HalfBlocks; the product's inner index runs in the order 2t, 2t + 1 of the accumulators on both sides. */
+struct Tf32Blocks {
+    static constexpr int kStride = 96;
+    static constexpr int kBytes = 16 * kStride;
+    struct Operand {
+        uint32_t a[2][4];
+    };
+
+    static __device__ __forceinline__ void store(uint32_t block, const float (&x)[2][4])
+    {
+        const int lane = threadIdx.x % 32;
+        const uint32_t at = block + lane / 4 * kStride + lane % 4 * 8;
+#pragma unroll
+        for (int n = 0; n < 2; ++n) {
+#pragma unroll
+            for (int e = 0; e < 2; ++e) {
+                store_shared_float2(at + 32 * n + 8 * e * kStride, __uint_as_float(round_tf32(x[n][2 * e])),
+                                    __uint_as_float(round_tf32(x[n][2 * e + 1])));
+            }
+        }
+    }
+    static __device__ __forceinline__ void store_element(uint32_t block, int row, int column, float x)
+    {
+        store_shared_float(block + row * kStride + 4 * column, __uint_as_float(round_tf32(x)));
+    }
+    static __device__ __forceinline__ void load_transposed(uint32_t block, Operand &operand, float (&x)[2][4])
+    {
+        const int lane = threadIdx.x % 32;
+        const int g = lane / 4, t = lane % 4;
+#pragma unroll
+        for (int n = 0; n < 2; ++n) {
+#pragma unroll
+            for (int c = 0; c < 4; ++c) {
+                x[n][c] = load_shared_float(block + (8 * n + 2 * t + c % 2) * kStride + 4 * (g + 8 * (c / 2)));
+            }
+        }
+        make_operand(operand, x, 1.0f);
+    }
+    static __device__ __forceinline__ void make_operand(Operand &operand, const float (&x)[2][4], float sign)
+    {
+#pragma unroll
+        for (int s = 0; s < 2; ++s) {
+            operand.a[s][0] = round_tf32(sign * x[s][0]);
+            operand.a[s][1] = round_tf32(sign * x[s][2]);
+            operand.a[s][2] = round_tf32(sign * x[s][1]);
+            operand.a[s][3] = round_tf32(sign * x[s][3]);
+        }
+    }
+    static __device__ __forceinline__ void multiply(float (&d)[2][4], const Operand &operand, uint32_t block)
+    {
+        const int lane = threadIdx.x % 32;
+        const uint32_t at = block + lane / 4 * kStride + lane % 4 * 8;
+#pragma unroll
+        for (int s = 0; s < 2; ++s) {
+#pragma unroll
+            for (int n = 0; n < 2; ++n) {
+                const float2 b = load_shared_float2(at + 8 * n * kStride + 32 * s);
+                mma_1688_tf32(d[n], operand.a[s], __float_as_uint(b.x), __float_as_uint(b.y));
+            }
+        }
+    }
+};
+
+} // namespace sm90
+} // namespace gdn
+
+#endif
