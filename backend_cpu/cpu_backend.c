@@ -97,7 +97,6 @@ static gdn_status cpu_open(gdn_device **device, const gdn_device_options *option
         options->allocator.free(options->allocator.user, cpu);
         return status;
     }
-    gdn_cpu_note_process();
     const int32_t threads = options->num_threads > 0 ? options->num_threads : default_threads();
     cpu->num_threads = threads < MAX_THREADS ? threads : MAX_THREADS;
     cpu->isa = gdn_cpu_isa_within(options->cpu_isa);

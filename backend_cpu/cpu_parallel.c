@@ -5,39 +5,48 @@
 
 #include "float_mode.h"
 
-#ifdef _OPENMP
-#include <omp.h>
-#endif
 #include <stdatomic.h>
 #include <unistd.h>
 
-/* Process of the first device, 0 before it. LLVM's runtime restarts its threads after a fork, libgomp does not. */
+#if defined(_OPENMP) && !defined(__clang__)
+
+/* The process that first used several threads, 0 before. */
 static _Atomic int64_t first_process;
 
-void gdn_cpu_note_process(void)
+bool gdn_cpu_forked(void)
+{
+    const int64_t first = atomic_load(&first_process);
+    return first != 0 && first != getpid();
+}
+
+static void note_process(void)
 {
     int64_t none = 0;
     atomic_compare_exchange_strong(&first_process, &none, getpid());
 }
 
+#else
+
+/* LLVM's runtime restarts its threads after a fork; without OpenMP there are none. */
 bool gdn_cpu_forked(void)
 {
-#if defined(_OPENMP) && !defined(__clang__)
-    const int64_t first = atomic_load(&first_process);
-    return first != 0 && first != getpid();
-#else
     return false;
-#endif
 }
+
+static void note_process(void)
+{
+}
+
+#endif
 
 int32_t gdn_cpu_num_threads(const gdn_device *device)
 {
-#ifdef _OPENMP
-    return gdn_cpu_forked() ? 1 : gdn_cpu_device_of(device)->num_threads;
-#else
-    (void)device;
-    return 1;
-#endif
+    const int32_t threads = gdn_cpu_device_of(device)->num_threads; /* 1 without OpenMP */
+    if (threads == 1 || gdn_cpu_forked()) {
+        return 1;
+    }
+    note_process();
+    return threads;
 }
 
 /* The least that is worth handing to a thread: several times what it takes to wake one and wait for it. */

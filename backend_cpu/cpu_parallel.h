@@ -13,12 +13,12 @@ typedef void (*gdn_cpu_range_fn)(const void *task, int64_t begin, int64_t end);
  * the same way wherever it runs. */
 void gdn_cpu_parallel_for(const gdn_device *device, int64_t count, int64_t cost, gdn_cpu_range_fn fn, const void *task);
 
-/* Threads a call on the device uses now: its own number, or 1 in a child process that cannot use them (below). */
+/* Threads a call on the device uses now: its own number, or 1 in a forked child that cannot have them. Who asks is taken
+ * to use them. */
 int32_t gdn_cpu_num_threads(const gdn_device *device);
 
-/* libgomp's threads do not survive fork(), and a child that asks for them waits for ever. The first device opened
- * notes its process; from any other process each call then uses one thread. True there. */
+/* libgomp's threads do not survive fork(), and a child that asks for them waits for ever. The first process that used
+ * several is remembered; in any other, calls use one thread. True there. */
 bool gdn_cpu_forked(void);
-void gdn_cpu_note_process(void);
 
 #endif

@@ -11,17 +11,15 @@
 #include "cpu_parallel.h"
 #include "cpu_rows.h"
 #include "cpu_state_io.h"
+#include "plain_decode_tile.h"
 
 #include <stdio.h>
 
 /* Without a cap, rows are taken in waves of about so much scratch. */
 #define WAVE_BYTES ((size_t)4 << 20)
 
-/* Columns of S in one tile, and in one item of work: a few tiles. */
-#define TILE_COLUMNS 8
+/* Columns of S in one item of work: a few tiles. */
 #define ITEM_COLUMNS 32
-
-#define MAX_K 1024
 
 /* choice->param: offsets of the pieces, and the rows taken at once. */
 enum { PARAM_Q, PARAM_K, PARAM_DECAY, PARAM_BETA, PARAM_ROWS /* of a wave */ };
@@ -172,80 +170,44 @@ static void prepare_range(const void *data, int64_t begin, int64_t end)
     }
 }
 
-/* Sums in eight parts, one register's worth, in a fixed order. */
-static float sum8(const float part[8])
+/* Where a row starts: NULL for zeros. */
+static const void *initial_state(const decode_wave *wave, int64_t row)
 {
-    return ((part[0] + part[4]) + (part[2] + part[6])) + ((part[1] + part[5]) + (part[3] + part[7]));
+    const gdn_decode_args *const args = wave->args;
+    return !args->has_initial_state || args->has_initial_state[row] ? args->state : NULL;
 }
 
-static float dot(const float *x, const float *y, int32_t count)
+static int64_t read_offset(const decode_wave *wave, int64_t row, int32_t hv)
 {
-    float part[8] = {0};
-    int32_t i = 0;
-    for (; i + 8 <= count; i += 8) {
-        for (int32_t j = 0; j < 8; j++) {
-            part[j] += x[i + j] * y[i + j];
-        }
-    }
-    for (int32_t j = 0; i < count; i++, j++) {
-        part[j] += x[i] * y[i];
-    }
-    return sum8(part);
+    const gdn_problem *const problem = wave->problem;
+    const bool pool = problem->state_form == GDN_STATE_POOL;
+    return gdn_cpu_state_offset(&problem->state, pool ? gdn_cpu_slot(problem, wave->args->read_slots, row) : row, hv);
 }
 
-/* s <- alpha s + u k; returns q.s. */
-static float update(float *restrict s, float alpha, float u, const float *restrict k, const float *restrict q,
-                    int32_t count)
+/* Where it ends: its place and layout, or NULL where no state is kept. */
+static void *final_state(const decode_wave *wave, int64_t row, int32_t hv, const gdn_state_layout **layout, int64_t *at)
 {
-    float part[8] = {0};
-    int32_t i = 0;
-    for (; i + 8 <= count; i += 8) {
-        for (int32_t j = 0; j < 8; j++) {
-            s[i + j] = alpha * s[i + j] + u * k[i + j];
-            part[j] += q[i + j] * s[i + j];
-        }
+    const gdn_problem *const problem = wave->problem;
+    const gdn_decode_args *const args = wave->args;
+    const bool pool = problem->state_form == GDN_STATE_POOL;
+    if (pool && !args->write_slots) {
+        return NULL;
     }
-    for (int32_t j = 0; i < count; i++, j++) {
-        s[i] = alpha * s[i] + u * k[i];
-        part[j] += q[i] * s[i];
-    }
-    return sum8(part);
+    *layout = pool ? &problem->state : &problem->final_state;
+    *at = gdn_cpu_state_offset(*layout, pool ? gdn_cpu_slot(problem, args->write_slots, row) : row, hv);
+    return pool ? args->state : args->final_state;
 }
 
-/* Columns v0..v0+columns-1 of a head's state, each as K numbers in a row. `at` is the offset of its element (0, 0). */
-static void load_tile(const void *src, const gdn_state_layout *layout, int64_t at, int32_t v0, int32_t columns,
-                      int32_t K, float tile[TILE_COLUMNS][MAX_K])
+/* A row of no tokens: its state passes through untouched by arithmetic. */
+static void pass_on(const decode_wave *wave, int64_t row, int32_t hv)
 {
-    if (layout->k_stride == 1) {
-        for (int32_t c = 0; c < columns; c++) {
-            gdn_cpu_load_row(src, layout->dtype, at + (v0 + c) * layout->v_stride, K, tile[c]);
-        }
-        return;
-    }
-    for (int32_t k = 0; k < K; k++) {
-        float row[TILE_COLUMNS];
-        gdn_cpu_load_row(src, layout->dtype, at + v0 + k * layout->k_stride, columns, row);
-        for (int32_t c = 0; c < columns; c++) {
-            tile[c][k] = row[c];
-        }
-    }
-}
-
-static void store_tile(void *dst, const gdn_state_layout *layout, int64_t at, int32_t v0, int32_t columns, int32_t K,
-                       float tile[TILE_COLUMNS][MAX_K])
-{
-    if (layout->k_stride == 1) {
-        for (int32_t c = 0; c < columns; c++) {
-            gdn_cpu_store_row(dst, layout->dtype, at + (v0 + c) * layout->v_stride, K, tile[c]);
-        }
-        return;
-    }
-    for (int32_t k = 0; k < K; k++) {
-        float row[TILE_COLUMNS];
-        for (int32_t c = 0; c < columns; c++) {
-            row[c] = tile[c][k];
-        }
-        gdn_cpu_store_row(dst, layout->dtype, at + v0 + k * layout->k_stride, columns, row);
+    const gdn_problem *const problem = wave->problem;
+    const gdn_state_layout *layout;
+    int64_t at;
+    void *const dst = final_state(wave, row, hv, &layout, &at);
+    if (dst) {
+        gdn_cpu_state_copy(dst, layout, at, initial_state(wave, row), &problem->state, read_offset(wave, row, hv),
+                           problem->head_k_dim, problem->head_v_dim);
     }
 }
 
@@ -254,16 +216,15 @@ static void run_tile(const decode_wave *wave, int64_t row, int32_t hv, int32_t v
 {
     const gdn_problem *const problem = wave->problem;
     const gdn_decode_args *const args = wave->args;
-    const bool pool = problem->state_form == GDN_STATE_POOL;
     const int32_t T = problem->tokens_per_row;
     const int32_t H = problem->num_k_heads;
     const int32_t K = problem->head_k_dim;
     const int32_t hk = gdn_cpu_key_head(problem, hv);
-    float tile[TILE_COLUMNS][MAX_K];
+    gdn_decode_tile tile;
 
-    if (args->state && (!args->has_initial_state || args->has_initial_state[row])) {
-        const int64_t slot = pool ? gdn_cpu_slot(problem, args->read_slots, row) : row;
-        load_tile(args->state, &problem->state, gdn_cpu_state_offset(&problem->state, slot, hv), v0, columns, K, tile);
+    const void *const initial = initial_state(wave, row);
+    if (initial) {
+        gdn_decode_load_tile(initial, &problem->state, read_offset(wave, row, hv), v0, columns, K, tile);
     } else {
         for (int32_t c = 0; c < columns; c++) {
             memset(tile[c], 0, (size_t)K * sizeof(float));
@@ -281,23 +242,22 @@ static void run_tile(const decode_wave *wave, int64_t row, int32_t hv, int32_t v
         const int64_t o_at = token_offset(problem, &problem->o, row, t) + hv * problem->o.head_stride + v0;
         for (int32_t c = 0; c < columns; c++) {
             const float v = gdn_load_element(args->v, problem->v.dtype, v_at + c);
-            const float u = beta * (v - alpha * dot(k, tile[c], K));
-            const float o = update(tile[c], alpha, u, k, q, K);
+            const float u = beta * (v - alpha * gdn_decode_dot(k, tile[c], K));
+            const float o = gdn_decode_update(tile[c], alpha, u, k, q, K);
             gdn_store_element(args->o, problem->o.dtype, o_at + c, problem->scale * o);
         }
         const int64_t slot = args->token_slots ? gdn_cpu_slot(problem, args->token_slots, row * T + t) : -1;
         if (slot >= 0) {
-            store_tile(args->state, &problem->state, gdn_cpu_state_offset(&problem->state, slot, hv), v0, columns, K,
-                       tile);
+            gdn_decode_store_tile(args->state, &problem->state, gdn_cpu_state_offset(&problem->state, slot, hv), v0,
+                                  columns, K, tile);
         }
     }
 
-    if (pool && args->write_slots) {
-        const int64_t slot = gdn_cpu_slot(problem, args->write_slots, row);
-        store_tile(args->state, &problem->state, gdn_cpu_state_offset(&problem->state, slot, hv), v0, columns, K, tile);
-    } else if (!pool && args->final_state) {
-        store_tile(args->final_state, &problem->final_state, gdn_cpu_state_offset(&problem->final_state, row, hv), v0,
-                   columns, K, tile);
+    const gdn_state_layout *layout;
+    int64_t at;
+    void *const dst = final_state(wave, row, hv, &layout, &at);
+    if (dst) {
+        gdn_decode_store_tile(dst, layout, at, v0, columns, K, tile);
     }
 }
 
@@ -316,8 +276,14 @@ static void update_range(const void *data, int64_t begin, int64_t end)
         if (skipped(wave, row)) {
             continue;
         }
-        for (int32_t v0 = first; v0 < past; v0 += TILE_COLUMNS) {
-            run_tile(wave, row, hv, v0, past - v0 < TILE_COLUMNS ? past - v0 : TILE_COLUMNS);
+        if (tokens_of(wave, row) == 0) {
+            if (first == 0) {
+                pass_on(wave, row, hv);
+            }
+            continue;
+        }
+        for (int32_t v0 = first; v0 < past; v0 += GDN_DECODE_TILE_COLUMNS) {
+            run_tile(wave, row, hv, v0, past - v0 < GDN_DECODE_TILE_COLUMNS ? past - v0 : GDN_DECODE_TILE_COLUMNS);
         }
     }
 }
