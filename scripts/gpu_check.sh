@@ -38,7 +38,8 @@ row device ok "$(nvidia-smi --query-gpu=name,driver_version --format=csv,noheade
 arch=$(nvidia-smi --query-gpu=compute_cap --format=csv,noheader | head -1 | tr -d '.')
 [ "$arch" = 90 ] && arch=90a
 
-# The answer of cmake goes to a log; word splitting of CMAKE_ARGS is meant.
+# Ninja where it is: one configure step less of waiting. Word splitting of CMAKE_ARGS is meant.
+command -v ninja >/dev/null && [ ! -f "$build/CMakeCache.txt" ] && export CMAKE_GENERATOR=Ninja
 # shellcheck disable=SC2086
 if ! cmake -S . -B "$build" -DGDN_CUDA=ON -DGDN_CUDA_ARCHS="$arch" ${CMAKE_ARGS:-} >"$log/configure" 2>&1 ||
     ! cmake --build "$build" --parallel "$(nproc)" >"$log/build" 2>&1; then

@@ -91,6 +91,20 @@ static void more_than_65535_sequences_and_heads(void **state)
     }
 }
 
+/* The same count of decode rows and heads, against the reference. */
+static void more_than_65535_rows_and_heads(void **state)
+{
+    (void)state;
+    const case_spec spec = {.label = "65600 decode blocks",
+                            .seed = 3,
+                            .operation = GDN_OPERATION_DECODE,
+                            .num_k_heads = 16,
+                            .num_v_heads = 32,
+                            .head_k_dim = 16,
+                            .num_seqs = 2050};
+    NO_COMPLAINTS(check_case(&spec));
+}
+
 /* A pool of 4098 slots of 32 x 128 x 128 floats is 8.6 GB. The slots around 2^31 and 2^32 bytes, 2^31 and 2^32 elements
  * give what slots 0 and 1 give, and no other slot is touched. */
 static void slots_past_2_to_the_31_elements(void **state)
@@ -174,6 +188,7 @@ int main(void)
     gdn_context_destroy(&probe);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(more_than_65535_sequences_and_heads),
+        cmocka_unit_test(more_than_65535_rows_and_heads),
         cmocka_unit_test(slots_past_2_to_the_31_elements),
     };
     return cmocka_run_group_tests_name("cuda limits", tests, set_up, tear_down);
