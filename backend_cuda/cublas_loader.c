@@ -2,15 +2,12 @@
 
 #include "cuda_error.h"
 
+#include <cublasLt.h>
+#include <dlfcn.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
-
-#if GDN_HAVE_CUBLAS
-
-#include <cublasLt.h>
-#include <dlfcn.h>
 
 #define MAX_SHAPES 64
 
@@ -386,36 +383,3 @@ gdn_status gdn_cublas_matmul(const gdn_cuda_device *device, const gdn_prefill_ru
     }
     return GDN_OK;
 }
-
-#else
-
-gdn_status gdn_cublas_prepare(gdn_cuda_device *device, const gdn_problem *problem, int32_t chunk_size)
-{
-    (void)device;
-    (void)problem;
-    (void)chunk_size;
-    return GDN_OK;
-}
-
-void gdn_cublas_close(gdn_cuda_device *device)
-{
-    (void)device;
-}
-
-void gdn_cublas_describe(const gdn_cuda_device *device, char *buffer, size_t size)
-{
-    (void)device;
-    (void)snprintf(buffer, size, "generic products: tiled kernels (built without cuBLAS)");
-}
-
-gdn_status gdn_cublas_matmul(const gdn_cuda_device *device, const gdn_prefill_run *run, const gdn_matmul *matmul,
-                             bool *taken)
-{
-    (void)device;
-    (void)run;
-    (void)matmul;
-    *taken = false;
-    return GDN_OK;
-}
-
-#endif
