@@ -10,6 +10,26 @@ static int32_t min_int32(int32_t a, int32_t b)
     return a < b ? a : b;
 }
 
+/* Part of a tile's row. A whole one has a constant length, for which the compiler writes wide moves; for a short
+ * variable one it takes a string instruction, which is many times slower. */
+static inline void load_part(const void *src, gdn_dtype dtype, int64_t offset, int32_t count, float *dst)
+{
+    if (count == TILE) {
+        gdn_cpu_load_row(src, dtype, offset, TILE, dst);
+    } else {
+        gdn_cpu_load_row(src, dtype, offset, count, dst);
+    }
+}
+
+static inline void store_part(void *dst, gdn_dtype dtype, int64_t offset, int32_t count, const float *src)
+{
+    if (count == TILE) {
+        gdn_cpu_store_row(dst, dtype, offset, TILE, src);
+    } else {
+        gdn_cpu_store_row(dst, dtype, offset, count, src);
+    }
+}
+
 void gdn_cpu_state_load(const void *src, const gdn_state_layout *layout, int64_t at, int32_t K, int32_t V, float *S)
 {
     if (layout->v_stride == 1) {
@@ -24,7 +44,7 @@ void gdn_cpu_state_load(const void *src, const gdn_state_layout *layout, int64_t
         for (int32_t k0 = 0; k0 < K; k0 += TILE) {
             const int32_t columns = min_int32(TILE, K - k0);
             for (int32_t v = 0; v < rows; v++) {
-                gdn_cpu_load_row(src, layout->dtype, at + (v0 + v) * layout->v_stride + k0, columns, tile[v]);
+                load_part(src, layout->dtype, at + (v0 + v) * layout->v_stride + k0, columns, tile[v]);
             }
             for (int32_t k = 0; k < columns; k++) {
                 float *const row = S + (int64_t)(k0 + k) * V + v0;
@@ -56,7 +76,7 @@ void gdn_cpu_state_store(void *dst, const gdn_state_layout *layout, int64_t at, 
                 }
             }
             for (int32_t v = 0; v < rows; v++) {
-                gdn_cpu_store_row(dst, layout->dtype, at + (v0 + v) * layout->v_stride + k0, columns, tile[v]);
+                store_part(dst, layout->dtype, at + (v0 + v) * layout->v_stride + k0, columns, tile[v]);
             }
         }
     }

@@ -100,6 +100,7 @@ def main():
     parser.add_argument("--tokens", default="64,512,2048,8192", help="lengths, comma-separated")
     parser.add_argument("--chunk", type=int, default=64)
     parser.add_argument("--min-time", type=float, default=1.0, help="seconds to repeat each length for, at least 3 runs")
+    parser.add_argument("--repeat", type=int, default=0, help="runs of each length instead of --min-time")
     parser.add_argument("--check", action="store_true", help="compare with the float64 recurrence")
     parser.add_argument("--json", action="store_true", help="one JSON object a line")
     args = parser.parse_args()
@@ -110,7 +111,7 @@ def main():
         with torch.inference_mode():
             o, state = chunked(*data, args.chunk)
             times, start = [], time.perf_counter()
-            while len(times) < 3 or time.perf_counter() - start < args.min_time:
+            while len(times) < (args.repeat or 3) or (not args.repeat and time.perf_counter() - start < args.min_time):
                 before = time.perf_counter()
                 chunked(*data, args.chunk)
                 times.append(time.perf_counter() - before)
