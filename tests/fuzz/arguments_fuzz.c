@@ -142,7 +142,12 @@ static void change_field(gdn_problem *p, fuzz_input *in)
     }
 }
 
-/* Whether every stride times its count stays well inside the arena. */
+static int is_far(int64_t stride)
+{
+    return stride < 0 || stride > REACH_BYTES;
+}
+
+/* Whether an argument could reach further than the arena has room for. */
 static int reaches_far(const gdn_problem *p)
 {
     const int64_t tokens = p->operation == GDN_OPERATION_DECODE ? p->tokens_per_row : p->max_tokens;
@@ -154,23 +159,22 @@ static int reaches_far(const gdn_problem *p)
         return 1;
     }
     for (int i = 0; i < 6; i++) {
-        if (layouts[i]->row_stride > REACH_BYTES || layouts[i]->token_stride > REACH_BYTES ||
-            layouts[i]->head_stride > REACH_BYTES) {
+        const gdn_layout *const l = layouts[i];
+        if (is_far(l->row_stride) || is_far(l->token_stride) || is_far(l->head_stride)) {
             return 1;
         }
-        const int64_t reach = p->max_seqs * layouts[i]->row_stride + p->max_seqs * tokens * layouts[i]->token_stride +
-                              p->num_v_heads * layouts[i]->head_stride + 1024;
+        const int64_t reach = p->max_seqs * l->row_stride + p->max_seqs * tokens * l->token_stride +
+                              p->num_v_heads * l->head_stride + 1024;
         most = reach > most ? reach : most;
     }
     for (int i = 0; i < 3; i++) {
-        if (states[i]->slot_stride > REACH_BYTES || states[i]->head_stride > REACH_BYTES ||
-            states[i]->v_stride > REACH_BYTES || states[i]->k_stride > REACH_BYTES) {
+        const gdn_state_layout *const l = states[i];
+        if (is_far(l->slot_stride) || is_far(l->head_stride) || is_far(l->v_stride) || is_far(l->k_stride)) {
             return 1;
         }
-        const int64_t slots = p->max_checkpoints > p->max_seqs ? p->max_checkpoints : p->max_seqs;
-        const int64_t reach = (slots > 16 ? slots : 16) * states[i]->slot_stride +
-                              p->num_v_heads * states[i]->head_stride + p->head_v_dim * states[i]->v_stride +
-                              p->head_k_dim * states[i]->k_stride;
+        /* Runs have at most 16 slots, 64 checkpoints and max_seqs dense states. */
+        const int64_t reach = 64 * l->slot_stride + p->num_v_heads * l->head_stride + p->head_v_dim * l->v_stride +
+                              p->head_k_dim * l->k_stride;
         most = reach > most ? reach : most;
     }
     return most * 4 > REACH_BYTES;
@@ -318,30 +322,35 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         set_up();
     }
     fuzz_input in = {data, size};
-    gdn_problem p;
-    if (gdn_problem_init(&p, 1, 2, 16, 16) != GDN_OK) {
+    /* A struct_size that says more than the library knows must be backed by memory. */
+    struct {
+        gdn_problem problem;
+        unsigned char later_fields[8192];
+    } larger = {0};
+    gdn_problem *const p = &larger.problem;
+    if (gdn_problem_init(p, 1, 2, 16, 16) != GDN_OK) {
         abort();
     }
-    p.max_seqs = 4;
-    p.max_tokens = 64;
+    p->max_seqs = 4;
+    p->max_tokens = 64;
     const uint64_t changes = take(&in, 1) % 12;
     for (uint64_t i = 0; i < changes; i++) {
-        change_field(&p, &in);
+        change_field(p, &in);
     }
     gdn_plan *plan = NULL;
-    const gdn_status status = gdn_plan_create(&plan, context, &p);
+    const gdn_status status = gdn_plan_create(&plan, context, p);
     if (status != GDN_OK) {
         if (plan != NULL || gdn_last_error()[0] == '\0' || strchr(gdn_last_error(), '\n') != NULL) {
             abort();
         }
         return 0;
     }
-    if (!reaches_far(&p) && gdn_plan_workspace_size(plan) <= WORKSPACE_BYTES - 256) {
+    if (!reaches_far(p) && gdn_plan_workspace_size(plan) <= WORKSPACE_BYTES - 256) {
         memset(arena, 0, ARENA_BYTES);
-        if (p.operation == GDN_OPERATION_DECODE) {
-            run_decode(plan, &p, &in);
+        if (p->operation == GDN_OPERATION_DECODE) {
+            run_decode(plan, p, &in);
         } else {
-            run_prefill(plan, &p, &in);
+            run_prefill(plan, p, &in);
         }
     }
     gdn_plan_destroy(&plan);
