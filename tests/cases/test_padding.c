@@ -128,7 +128,7 @@ static void rows_past_the_last_token_keep_their_bits(void **unused)
     NO_COMPLAINTS(check_case(&spec));
 }
 
-/* Entry 50: several -1 are not duplicates. (Duplicates are in api/test_bad_arguments.c.) */
+/* Entry 50: several -1 are not duplicates. (Duplicates are in api/test_bad_metadata.c.) */
 static void many_negative_slots_are_no_conflict(void **unused)
 {
     (void)unused;
