@@ -70,15 +70,11 @@ with_isa() {
 # A root in which netlib's BLAS is the only one: configuring must not take it for OpenBLAS.
 netlib_alone() {
     local clean
-    clean=$(mktemp -d) &&
-        debootstrap --variant=minbase bookworm "$clean" >/dev/null &&
-        cp -r /etc/apt/. "$clean/etc/apt/" && cp -r /usr/share/keyrings/. "$clean/usr/share/keyrings/" &&
-        cp /etc/resolv.conf "$clean/etc/" && mkdir "$clean/src" &&
+    clean=$(mktemp -d) && scripts/clean_root.sh "$clean" && mkdir "$clean/src" &&
         tar c --exclude=./build --exclude=./.git . | tar x -C "$clean/src" &&
         chroot "$clean" sh -euc 'export DEBIAN_FRONTEND=noninteractive
-            apt-get -q update
-            apt-get -q -y --no-install-recommends install gcc libc6-dev cmake ninja-build libblas-dev liblapack-dev \
-                libcmocka-dev libcjson-dev
+            apt-get -qq --no-install-recommends install gcc libc6-dev cmake ninja-build libblas-dev liblapack-dev \
+                libcmocka-dev libcjson-dev >/dev/null
             cd /src
             cmake -G Ninja -S . -B build/netlib -DGDN_CUDA=OFF | grep "no OpenBLAS found"
             cmake --build build/netlib

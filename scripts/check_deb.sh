@@ -10,23 +10,14 @@ work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 clean=${1:-$work/root}
 
-if [ "$(id -u)" -ne 0 ]; then
-    echo "check_deb.sh: debootstrap and chroot need root" >&2
-    exit 1
-fi
-
 cmake -G Ninja -S . -B "$build" -DCMAKE_BUILD_TYPE=Release -DCMAKE_INSTALL_PREFIX=/usr -DGDN_CUDA=OFF \
     -DGDN_BUILD_TESTS=OFF -DGDN_BUILD_EXAMPLES=OFF -DGDN_BUILD_BENCH=OFF
-cmake --build "$build"
+cmake --build "$build" >/dev/null
 rm -f "$build"/*.deb
-(cd "$build" && cpack -G DEB)
+(cd "$build" && cpack -G DEB >/dev/null)
 
-# A root with nothing but the base system, with this machine's apt settings, so that packages come from where they do here.
-debootstrap --variant=minbase bookworm "$clean"
-cp -r /etc/apt/. "$clean/etc/apt/"
-mkdir -p "$clean/usr/share/keyrings" "$clean/opt/packages"
-cp -r /usr/share/keyrings/. "$clean/usr/share/keyrings/"
-cp /etc/resolv.conf "$clean/etc/resolv.conf"
+scripts/clean_root.sh "$clean"
+mkdir "$clean/opt/packages"
 cp "$build"/*.deb tests/install/consumer/consumer.c "$clean/opt/packages/"
 cp examples/data/qwen3_next_layer.safetensors "$clean/opt/packages/"
 
@@ -38,10 +29,15 @@ for package in "$build"/*.deb; do
     dpkg-deb --info "$package" | sed -n 's/^ \(Package\|Depends\|Installed-Size\): /  &/p'
     dpkg-deb --contents "$package" | awk '{ print "    " $6 $7 $8 }'
 done
-in_root 'apt-get -q update && cd /opt/packages && apt-get -q -y --no-install-recommends install ./libgdn0_*.deb ./gdn-tools_*.deb'
+
+install='apt-get -qq --no-install-recommends install'
+# The tools' package must name the library's: alone it does not install.
+in_root "cd /opt/packages && $install ./gdn-tools_*.deb 2>/dev/null" >/dev/null && { echo "gdn-tools installs without libgdn0"; exit 1; }
+in_root "cd /opt/packages && $install ./libgdn0_*.deb ./gdn-tools_*.deb" >/dev/null
 in_root 'gdn --version && gdn info && gdn prefill /opt/packages/qwen3_next_layer.safetensors'
-in_root 'cd /opt/packages && apt-get -q -y --no-install-recommends install ./libgdn-dev_*.deb gcc pkg-config'
+in_root "cd /opt/packages && $install ./libgdn-dev_*.deb gcc pkg-config" >/dev/null
 in_root 'cd /opt/packages && gcc consumer.c -o shared $(pkg-config --cflags --libs gdn) && ./shared'
 in_root 'cd /opt/packages && gcc consumer.c -o static $(pkg-config --cflags --libs gdn-static) && ./static'
-in_root 'apt-get -q -y purge libgdn0 libgdn-dev gdn-tools && ! find / -xdev -name "*gdn*" -not -path "/opt/*" -not -path "/proc/*" -not -path "/var/log/*" | grep .'
+in_root 'apt-get -qq purge libgdn0 libgdn-dev gdn-tools >/dev/null'
+in_root '! find / -xdev -name "*gdn*" -not -path "/opt/*" -not -path "/proc/*" -not -path "/var/log/*" | grep .'
 echo "the packages install, run, compile and go away on a clean root"
