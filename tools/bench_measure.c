@@ -77,16 +77,16 @@ static gdn_status time_on_host(const workload_run *run, const bench_settings *se
                                timing *times)
 {
     int64_t copy = 0;
-    const double before = timing_now();
+    const double before = timing_clock();
     gdn_status status = call_and_wait(run, copy++ % run->copies);
-    result->batch = (int64_t)(least_run / (timing_now() - before)) + 1;
+    result->batch = (int64_t)(least_run / (timing_clock() - before)) + 1;
     const double start = timing_now();
     while (status == GDN_OK && !enough(settings, times, start)) {
-        const double run_start = timing_now();
+        const double run_start = timing_clock();
         for (int64_t i = 0; status == GDN_OK && i < result->batch; i++) {
             status = workload_run_call(run, copy++ % run->copies, NULL);
         }
-        if (!timing_add(times, (timing_now() - run_start) / (double)result->batch)) {
+        if (!timing_add(times, (timing_clock() - run_start) / (double)result->batch)) {
             break;
         }
         progress_show("gdn bench: run %d, %.0f s", times->count, timing_now() - start);
@@ -178,9 +178,9 @@ gdn_status bench_measure(gdn_context *context, const workload *load, const bench
     plan_text_line(run.plan, "backend", result->backend, sizeof(result->backend));
     result->workspace = gdn_plan_workspace_size(run.plan);
 
-    const double before = timing_now();
+    const double before = timing_clock();
     status = call_and_wait(&run, 0);
-    result->first = timing_now() - before;
+    result->first = timing_clock() - before;
     if (status == GDN_OK) {
         status = settings->driver != NULL ? time_on_device(&run, settings, result, &times, error, error_size)
                                           : time_on_host(&run, settings, result, &times);

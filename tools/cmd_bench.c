@@ -10,13 +10,14 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { OPTION_JSON = 1, OPTION_REPEAT, OPTION_MIN_TIME, OPTION_BUDGET, OPTION_NO_CEILINGS };
+enum { OPTION_JSON = 1, OPTION_REPEAT, OPTION_MIN_TIME, OPTION_BUDGET, OPTION_NO_CEILINGS, OPTION_CPU_TIME };
 
 static const cli_option options[] = {
     {OPTION_JSON, 'j', "json", NULL, "print one JSON object instead of the table"},
     {OPTION_REPEAT, 'r', "repeat", "N", "runs to time, 1..4096; default: as many as --min-time holds, at least 5"},
     {OPTION_MIN_TIME, 't', "min-time", "SECONDS", "time each problem for at least so long; default 0.5"},
     {OPTION_BUDGET, 0, "judge", "GFLOP", "float64 operations spent on each problem's errors; default 10, 0: none"},
+    {OPTION_CPU_TIME, 0, "cpu-time", NULL, "count processor time, which a busy machine disturbs less; one thread, CPU"},
     {OPTION_NO_CEILINGS, 0, "no-ceilings", NULL, "do not measure the machine's limits first"},
     CLI_CONTEXT_OPTIONS,
     {0, 0, NULL, NULL, NULL},
@@ -32,7 +33,7 @@ static const char help[] =
     "\nA problem is one argument of key=value pairs:\n";
 
 typedef struct settings {
-    bool json, ceilings;
+    bool json, ceilings, cpu_time;
     bench_settings bench;
     gdn_context_options context;
 } settings;
@@ -166,6 +167,9 @@ static bool take_option(const cli_parser *parser, int id, settings *s)
         }
         s->bench.budget *= 1e9;
         return true;
+    case OPTION_CPU_TIME:
+        s->cpu_time = true;
+        return true;
     case OPTION_NO_CEILINGS:
         s->ceilings = false;
         return true;
@@ -194,6 +198,13 @@ int command_bench(int argc, char **argv)
     }
     if (id < 0) {
         return id == CLI_HELP ? CLI_SUCCESS : CLI_USAGE;
+    }
+    if (s.cpu_time && (s.context.num_threads != 1 || strcmp(s.context.backend, "cpu") != 0)) {
+        return cli_usage_error(&parser,
+                               "--cpu-time: allowed with --backend cpu --threads 1, where it is the time of the work");
+    }
+    if (s.cpu_time) {
+        timing_use_processor_time();
     }
     const int count = cli_operand_count(&parser);
     if (count == 0) {

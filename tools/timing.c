@@ -3,11 +3,28 @@
 #include <stdlib.h>
 #include <time.h>
 
-double timing_now(void)
+static clockid_t run_clock = CLOCK_MONOTONIC;
+
+static double read_clock(clockid_t id)
 {
     struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
+    clock_gettime(id, &now);
     return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
+}
+
+double timing_now(void)
+{
+    return read_clock(CLOCK_MONOTONIC);
+}
+
+double timing_clock(void)
+{
+    return read_clock(run_clock);
+}
+
+void timing_use_processor_time(void)
+{
+    run_clock = CLOCK_PROCESS_CPUTIME_ID;
 }
 
 bool timing_add(timing *times, double seconds)

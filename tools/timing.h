@@ -7,6 +7,11 @@
 
 double timing_now(void); /* seconds on a clock that never goes back */
 
+/* Seconds on the clock that runs are timed by: that one, or the processor time of the whole process, which other work on
+ * the machine disturbs less. It means the same as wall time where the process has one busy thread. */
+double timing_clock(void);
+void timing_use_processor_time(void);
+
 #define TIMING_MAX_RUNS 4096
 
 typedef struct timing {

@@ -97,6 +97,7 @@ refuses "--dtype: 'f64' is not one of f32, bf16, f16" prefill --dtype f64 x
 refuses "exactly one" prefill
 refuses "exactly one" decode a b
 refuses "--tokens-per-row: '17'" decode -n 17 x
+refuses "--cpu-time: allowed with --backend cpu --threads 1" bench --cpu-time 'tokens=1'
 refuses "no problem given" verify
 refuses "is not a key" verify 'head=1'
 refuses "problem 2: tokens: 'x'" bench 'tokens=1' 'tokens=x'
