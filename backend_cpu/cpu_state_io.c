@@ -82,17 +82,39 @@ void gdn_cpu_state_store(void *dst, const gdn_state_layout *layout, int64_t at, 
     }
 }
 
+/* Rows of `count` contiguous elements, `rows` of them, of one type. */
+static void copy_rows(char *dst, int64_t dst_stride, const char *src, int64_t src_stride, int32_t rows, int32_t count,
+                      size_t size)
+{
+    for (int32_t i = 0; i < rows; i++) {
+        /* In place, source and destination are the same. */
+        memmove(dst + (size_t)(i * dst_stride) * size, src + (size_t)(i * src_stride) * size, (size_t)count * size);
+    }
+}
+
 void gdn_cpu_state_copy(void *dst, const gdn_state_layout *dst_layout, int64_t dst_at, const void *src,
                         const gdn_state_layout *src_layout, int64_t src_at, int32_t K, int32_t V)
 {
     const bool same_type = src && src_layout->dtype == dst_layout->dtype;
     const size_t size = gdn_dtype_size(dst_layout->dtype);
+    if (same_type) {
+        char *const to = (char *)dst + (size_t)dst_at * size;
+        const char *const from = (const char *)src + (size_t)src_at * size;
+        if (dst_layout->k_stride == 1 && src_layout->k_stride == 1) {
+            copy_rows(to, dst_layout->v_stride, from, src_layout->v_stride, V, K, size);
+            return;
+        }
+        if (dst_layout->v_stride == 1 && src_layout->v_stride == 1) {
+            copy_rows(to, dst_layout->k_stride, from, src_layout->k_stride, K, V, size);
+            return;
+        }
+    }
     for (int32_t v = 0; v < V; v++) {
         for (int32_t k = 0; k < K; k++) {
             const int64_t to = dst_at + v * dst_layout->v_stride + k * dst_layout->k_stride;
             const int64_t from = src ? src_at + v * src_layout->v_stride + k * src_layout->k_stride : 0;
             if (same_type) {
-                memmove((char *)dst + (size_t)to * size, (const char *)src + (size_t)from * size, size);
+                memcpy((char *)dst + (size_t)to * size, (const char *)src + (size_t)from * size, size);
             } else {
                 gdn_store_element(dst, dst_layout->dtype, to,
                                   src ? gdn_load_element(src, src_layout->dtype, from) : 0.0f);

@@ -36,6 +36,9 @@ typedef enum gdn_generic_piece {
 #define GDN_GENERIC_PARAM_LANES (GDN_GENERIC_NUM_PIECES + 1) /* most lanes of a wave */
 #define GDN_GENERIC_PARAM_STEPS (GDN_GENERIC_NUM_PIECES + 2) /* most steps of a wave */
 
+_Static_assert(GDN_GENERIC_PARAM_STEPS < GDN_MAX_CHOICE_PARAMS, "a choice has room for every offset and bound");
+_Static_assert(GDN_GENERIC_NUM_PIECES + 2 <= GDN_MAX_SCRATCH, "and a ledger for every piece, beside core's own");
+
 /* Chooses chunk size and wave, books every piece, and lets the backend make its products ready; as
  * gdn_implementation.book. */
 gdn_status gdn_generic_book(const gdn_device *device, const gdn_problem *problem, size_t max_workspace,
