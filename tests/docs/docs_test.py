@@ -47,8 +47,8 @@ def check_api_page():
 
 
 def exists(name, page):
-    """Whether a file is there, named from the root or from the page's folder."""
-    return any((base / name).exists() for base in (ROOT, page.parent))
+    """Whether a file is there, named from the root, from the page's folder, or as an #include names it."""
+    return any((base / name).exists() for base in (ROOT, page.parent, ROOT / "include"))
 
 
 def check_named_files():
