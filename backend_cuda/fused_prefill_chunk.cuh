@@ -178,7 +178,8 @@ __device__ __forceinline__ void compute_chunk(const gdn_fused_prefill &p, float 
     const uint32_t v_step = 512 * p.warps; /* 16 rows on in the v tile */
     const uint32_t blocks = staged + threadIdx.x % 32 * 16;
     const uint32_t row_floats = staged + 8 * t; /* of a row block's pair 2t, 2t + 1 */
-    constexpr bool kTogether = K <= 128; /* registers allow both products at once */
+    /* With K of 256 the registers do not suffice for O beside R and V'. */
+    constexpr bool kTogether = K <= 128;
 
     float ks[8][4] = {}, out[8][4] = {};
 #pragma unroll
@@ -186,11 +187,9 @@ __device__ __forceinline__ void compute_chunk(const gdn_fused_prefill &p, float 
         uint32_t a[4];
         state_operand<T, K>(a, S, step);
         multiply_rows<T, K>(ks, a, stage + lane.rows_of_k, step);
-        if (kTogether) {
-            multiply_rows<T, K>(out, a, stage + StageMap<K>::kQ + lane.rows_of_k, step);
-        }
     }
 
+    /* The products Q S fill the time that R takes to become an operand. */
     float v_new[8][4] = {};
 #pragma unroll
     for (int j = 0; j < kBlocks; ++j) {
@@ -198,6 +197,14 @@ __device__ __forceinline__ void compute_chunk(const gdn_fused_prefill &p, float 
         ldmatrix_x4_trans(v, stage + lane.v + j * v_step);
         residual<T>(hi, lo, ks, v, j, load_shared_float2(row_floats + GDN_FUSED_DECAY_K + 64 * j),
                     load_shared_float2(row_floats + GDN_FUSED_DECAY_K + 64 * j + 32));
+        if (kTogether) {
+#pragma unroll
+            for (int step = j * K / 64; step < (j + 1) * K / 64; ++step) {
+                uint32_t a[4];
+                state_operand<T, K>(a, S, step);
+                multiply_rows<T, K>(out, a, stage + StageMap<K>::kQ + lane.rows_of_k, step);
+            }
+        }
         uint4 b[kBlocks];
 #pragma unroll
         for (int i = j; i < kBlocks; ++i) {

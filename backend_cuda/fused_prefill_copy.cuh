@@ -142,7 +142,7 @@ __device__ __forceinline__ void copy_run(const gdn_fused_prefill &p, const Run &
         if (stages > 1) {
             wait_for_stage(stages);
         }
-        __syncthreads(); /* chunk c is there, chunk c - 1 is done */
+        meet(p); /* chunk c is there, chunk c - 1 is done */
         const uint32_t stage = smem + free_stage * stage_bytes;
         const int next = c - 1 + stages;
         if (next < run.count) {
@@ -157,7 +157,7 @@ __device__ __forceinline__ void copy_run(const gdn_fused_prefill &p, const Run &
         cp_async_commit();
         if (stages == 1) {
             cp_async_wait<0>();
-            __syncthreads(); /* the one stage holds chunk c */
+            meet(p); /* the one stage holds chunk c */
         }
         free_stage = free_stage + 1 == stages ? 0 : free_stage + 1;
     }

@@ -16,7 +16,7 @@
  *         barrier
  *         warp w < 3: X_iw = -X_ii sum_k L_ik X_kw for i > w, in TF32 with float32 sums; A' to the record
  *         warp 3: the decay factors to the record
- *         barrier
+ * The warp that has most blocks of L and P has least of the inverse, and the other way round.
  *
  * The inverse sees the decay (N form), so its entries stay small wherever the recurrence itself does; TF32
  * keeps float32's range for keys that are not normalised. Substitution inside 16 rows and block merges
@@ -38,23 +38,28 @@ constexpr int kIntraThreads = 128;
 constexpr int kBlocks = kChunk / 16;
 constexpr int kBlockStride = 24; /* floats a row of a 16 x 16 block: 8-byte reads of 8 rows x 4 pairs hit 32 banks */
 constexpr int kBlockFloats = 16 * kBlockStride;
-constexpr int kDiagonalStride = 20; /* a multiple of four floats, for 16-byte broadcast reads */
+constexpr int kDiagonalStride = 20; /* of L_ii transposed: a multiple of four floats, for 16-byte broadcast reads */
 
 constexpr int kGramBytes = 2 * 10 * 2 * 512; /* both products' lower blocks, as the accumulators of their lanes */
 
-/* Shared memory starts with the tiles of k and q, later the products. */
+/* One value head's blocks of the inverse; two of them, so that one barrier a head suffices. */
+struct InverseBlocks {
+    float lower[6 * kBlockFloats]; /* L_ij, i > j, rounded to TF32, at i (i - 1) / 2 + j */
+    float diagonal[kBlocks * kBlockFloats]; /* L_ii transposed, then X_ii rounded to TF32 */
+};
+
+/* Shared memory: the tiles of k and q; once these are done with, the products and the blocks of two heads. Behind
+ * them the norms and every head's gates. */
+constexpr size_t kWorkBytes = kGramBytes + 2 * sizeof(InverseBlocks);
+
 __host__ __device__ constexpr size_t front_bytes(int head_k_dim)
 {
     const size_t tiles = size_t{2} * kChunk * head_k_dim * 2;
-    return tiles > kGramBytes ? tiles : kGramBytes;
+    return tiles > kWorkBytes ? tiles : kWorkBytes;
 }
 
-/* Shared memory behind them. */
-struct IntraShared {
-    float lower[6 * kBlockFloats]; /* L_ij, i > j, rounded to TF32, at i (i - 1) / 2 + j */
-    float inverse[kBlocks * kBlockFloats]; /* X_ii, rounded to TF32 */
-    float diagonal[kBlocks * 16 * kDiagonalStride]; /* L_ii transposed */
-    float k_norm[kChunk], q_norm[kChunk];
+struct Norms {
+    float k[kChunk], q[kChunk];
 };
 
 /* One value head's gates. G is kept to double precision as a sum of two floats: differences of G stay exact
@@ -64,7 +69,8 @@ struct HeadGates {
 };
 
 static_assert(kChunk == GDN_FUSED_CHUNK, "the record's layout is that of 64-row chunks");
-static_assert(sizeof(IntraShared) % 16 == 0 && sizeof(HeadGates) % 16 == 0, "each part starts at 16 bytes");
+static_assert(sizeof(InverseBlocks) % 16 == 0 && sizeof(Norms) % 16 == 0 && sizeof(HeadGates) % 16 == 0,
+              "each part starts at 16 bytes");
 
 __device__ __forceinline__ int64_t chunk_base(const gdn_fused_prefill &p, const gdn_fused_operand &x,
                                               const gdn_chunk &chunk)
@@ -73,20 +79,22 @@ __device__ __forceinline__ int64_t chunk_base(const gdn_fused_prefill &p, const 
                           : chunk.token * x.token_stride;
 }
 
-/* Queues rows 0..63 of one head's q or k; rows from `length` on become zeros. */
+/* Queues rows 0..63 of one head's q or k; rows from `length` on become zeros and are not read. */
 template <int K>
 __device__ __forceinline__ void load_tile(uint32_t tile, const gdn_fused_prefill &p, const gdn_fused_operand &x,
                                           const gdn_chunk &chunk, int head)
 {
-    const uint16_t *const base = static_cast<const uint16_t *>(x.data) + chunk_base(p, x, chunk) + head * x.head_stride;
     constexpr int kPieces = WideTile<K>::kPieces;
-#pragma unroll 4
-    for (int i = threadIdx.x; i < kChunk * kPieces; i += kIntraThreads) {
-        const int row = i / kPieces;
-        const int piece = i % kPieces;
-        const bool valid = row < chunk.length;
-        cp_async_16(tile + WideTile<K>::offset(row, piece), base + (valid ? row : 0) * x.token_stride + piece * 8,
-                    valid);
+    constexpr int kRowsAtOnce = kIntraThreads / kPieces;
+    const int piece = threadIdx.x % kPieces;
+    const int first = threadIdx.x / kPieces;
+    const uint16_t *source = static_cast<const uint16_t *>(x.data) + chunk_base(p, x, chunk) + head * x.head_stride +
+                             first * x.token_stride + piece * 8;
+#pragma unroll
+    for (int pass = 0; pass < kChunk / kRowsAtOnce; ++pass) {
+        const int row = first + pass * kRowsAtOnce;
+        cp_async_16(tile + WideTile<K>::offset(row, piece), source, row < chunk.length);
+        source += kRowsAtOnce * x.token_stride;
     }
 }
 
@@ -134,8 +142,7 @@ __device__ __forceinline__ void compute_gates(const gdn_fused_prefill &p, const 
 /* Normalisation factors of the rows in both tiles, two threads a row; 1 past the chunk's length. */
 template <typename T, int K>
 __device__ __forceinline__ void compute_norms(const gdn_fused_prefill &p, const gdn_chunk &chunk,
-                                              const unsigned char *k_tile, const unsigned char *q_tile,
-                                              IntraShared &shared)
+                                              const unsigned char *k_tile, const unsigned char *q_tile, Norms &norms)
 {
     const int row = threadIdx.x / 2;
     const int half = threadIdx.x % 2;
@@ -160,15 +167,15 @@ __device__ __forceinline__ void compute_norms(const gdn_fused_prefill &p, const 
     }
     if (half == 0) {
         const bool inside = row < chunk.length;
-        shared.k_norm[row] = inside ? norm_factor(k_sum, p.qk_norm, p.qk_norm_eps) : 1.0f;
-        shared.q_norm[row] = inside ? norm_factor(q_sum, p.qk_norm, p.qk_norm_eps) : 1.0f;
+        norms.k[row] = inside ? norm_factor(k_sum, p.qk_norm, p.qk_norm_eps) : 1.0f;
+        norms.q[row] = inside ? norm_factor(q_sum, p.qk_norm, p.qk_norm_eps) : 1.0f;
     }
 }
 
 /* Rounds normalised rows back into both tiles and writes them to packed_qk. */
 template <typename T, int K>
 __device__ __forceinline__ void pack_tiles(const gdn_fused_prefill &p, int slot, int head, bool write,
-                                           unsigned char *k_tile, unsigned char *q_tile, IntraShared &shared)
+                                           unsigned char *k_tile, unsigned char *q_tile, Norms &norms)
 {
     constexpr int kPieces = WideTile<K>::kPieces;
     uint4 *const k_out =
@@ -178,7 +185,7 @@ __device__ __forceinline__ void pack_tiles(const gdn_fused_prefill &p, int slot,
         const bool is_q = i >= kChunk * kPieces;
         const int j = is_q ? i - kChunk * kPieces : i;
         const int row = j / kPieces;
-        const float factor = is_q ? shared.q_norm[row] : shared.k_norm[row];
+        const float factor = is_q ? norms.q[row] : norms.k[row];
         uint4 *const cell = reinterpret_cast<uint4 *>((is_q ? q_tile : k_tile) + WideTile<K>::offset(row, j % kPieces));
         const uint4 v = *cell;
         uint32_t words[4] = {v.x, v.y, v.z, v.w};
@@ -194,8 +201,8 @@ __device__ __forceinline__ void pack_tiles(const gdn_fused_prefill &p, int slot,
     }
     __syncthreads();
     if (threadIdx.x < kChunk) {
-        shared.k_norm[threadIdx.x] = 1.0f;
-        shared.q_norm[threadIdx.x] = 1.0f;
+        norms.k[threadIdx.x] = 1.0f;
+        norms.q[threadIdx.x] = 1.0f;
     }
 }
 
@@ -248,88 +255,91 @@ __device__ __forceinline__ void compute_grams(unsigned char *front, uint32_t k_t
     }
 }
 
-/* One warp: L and P of its row block. L goes to shared memory (the diagonal block transposed), P to the record. */
+/* P's block, rounded, to the record. */
 template <typename T>
-__device__ __forceinline__ void mask_row_block(const gdn_fused_prefill &p, const HeadGates &gates, unsigned char *front,
-                                               IntraShared &shared, unsigned char *record)
+__device__ __forceinline__ void store_p_block(unsigned char *record, int i, int j, const float (&P)[2][4])
 {
-    const int lane = threadIdx.x % 32;
+    uint4 *const out = reinterpret_cast<uint4 *>(record + GDN_FUSED_P) + (i * (i + 1) / 2 + j) * 32 + threadIdx.x % 32;
+    *out = make_uint4(pack2<T>(P[0][0], P[0][1]), pack2<T>(P[1][0], P[1][1]), pack2<T>(P[0][2], P[0][3]),
+                      pack2<T>(P[1][2], P[1][3]));
+}
+
+/* One warp: L and P of its row block. L goes to shared memory (the diagonal block transposed), P to the record.
+ * Left of the diagonal block D_ij = exp(G_i - G_r) exp(G_r - G_j), r the block's first row: both factors are at most 1,
+ * and neither knows of a later token. */
+template <typename T>
+__device__ __forceinline__ void mask_row_block(const gdn_fused_prefill &p, const HeadGates &gates, const Norms &norms,
+                                               unsigned char *front, InverseBlocks &blocks, unsigned char *record)
+{
     const int warp = threadIdx.x / 32;
-    const int g = lane / 4, t = lane % 4;
-    float Gi[2], Gi_low[2], l_factor[2], p_factor[2];
+    const int g = threadIdx.x % 32 / 4, t = threadIdx.x % 4;
+    const float Gr = gates.G[16 * warp], Gr_low = gates.G_low[16 * warp];
+    float Gi[2], Gi_low[2], l_factor[2], p_factor[2], from_r[2];
 #pragma unroll
     for (int e = 0; e < 2; ++e) {
         const int i = 16 * warp + g + 8 * e;
         Gi[e] = gates.G[i];
         Gi_low[e] = gates.G_low[i];
-        l_factor[e] = gates.beta[i] * shared.k_norm[i];
-        p_factor[e] = p.scale * shared.q_norm[i];
+        l_factor[e] = gates.beta[i] * norms.k[i];
+        p_factor[e] = p.scale * norms.q[i];
+        from_r[e] = decay_between(Gi[e], Gi_low[e], Gr, Gr_low);
     }
 #pragma unroll 1
-    for (int j = 0; j <= warp; ++j) {
-        {
-            float L[2][4], P[2][4];
+    for (int j = 0; j < warp; ++j) {
+        float P[2][4];
+        float *const out = blocks.lower + (warp * (warp - 1) / 2 + j) * kBlockFloats;
 #pragma unroll
-            for (int n = 0; n < 2; ++n) {
-                const float4 kk4 = *gram_cell(front, 0, warp, j, n);
-                const float4 qk4 = *gram_cell(front, 1, warp, j, n);
-                const float kk[4] = {kk4.x, kk4.y, kk4.z, kk4.w};
-                const float qk[4] = {qk4.x, qk4.y, qk4.z, qk4.w};
-                const int col = 16 * j + 8 * n + 2 * t;
-                const float2 Gj = *reinterpret_cast<const float2 *>(&gates.G[col]);
-                const float2 Gj_low = *reinterpret_cast<const float2 *>(&gates.G_low[col]);
-                const float2 norm = *reinterpret_cast<const float2 *>(&shared.k_norm[col]);
+        for (int n = 0; n < 2; ++n) {
+            const int col = 16 * j + 8 * n + 2 * t;
+            const float4 kk4 = *gram_cell(front, 0, warp, j, n);
+            const float4 qk4 = *gram_cell(front, 1, warp, j, n);
+            const float kk[4] = {kk4.x, kk4.y, kk4.z, kk4.w};
+            const float qk[4] = {qk4.x, qk4.y, qk4.z, qk4.w};
+            const float2 Gj = *reinterpret_cast<const float2 *>(&gates.G[col]);
+            const float2 Gj_low = *reinterpret_cast<const float2 *>(&gates.G_low[col]);
+            const float2 norm = *reinterpret_cast<const float2 *>(&norms.k[col]);
+            const float to_r[2] = {decay_between(Gr, Gr_low, Gj.x, Gj_low.x) * norm.x,
+                                   decay_between(Gr, Gr_low, Gj.y, Gj_low.y) * norm.y};
 #pragma unroll
-                for (int c = 0; c < 4; ++c) {
-                    const int e = c / 2;
-                    const int row_in = g + 8 * e, col_in = 8 * n + 2 * t + c % 2;
-                    const float decay =
-                        decay_between(Gi[e], Gi_low[e], c % 2 ? Gj.y : Gj.x, c % 2 ? Gj_low.y : Gj_low.x) *
-                        (c % 2 ? norm.y : norm.x);
-                    L[n][c] = l_factor[e] * decay * kk[c];
-                    P[n][c] = p_factor[e] * decay * qk[c];
-                    if (j == warp) {
-                        L[n][c] = row_in > col_in ? L[n][c] : 0.0f;
-                        P[n][c] = row_in >= col_in ? P[n][c] : 0.0f;
-                    }
-                }
+            for (int e = 0; e < 2; ++e) {
+                const float l_row = l_factor[e] * from_r[e], p_row = p_factor[e] * from_r[e];
+                *reinterpret_cast<uint2 *>(&out[(g + 8 * e) * kBlockStride + 8 * n + 2 * t]) =
+                    make_uint2(round_tf32(l_row * to_r[0] * kk[2 * e]), round_tf32(l_row * to_r[1] * kk[2 * e + 1]));
+                P[n][2 * e] = p_row * to_r[0] * qk[2 * e];
+                P[n][2 * e + 1] = p_row * to_r[1] * qk[2 * e + 1];
             }
-            if (j == warp) {
-                float *const out = shared.diagonal + warp * 16 * kDiagonalStride;
+        }
+        store_p_block<T>(record, warp, j, P);
+    }
+    float P[2][4];
+    float *const out = blocks.diagonal + warp * kBlockFloats;
 #pragma unroll
-                for (int n = 0; n < 2; ++n) {
+    for (int n = 0; n < 2; ++n) {
+        const float4 kk4 = *gram_cell(front, 0, warp, warp, n);
+        const float4 qk4 = *gram_cell(front, 1, warp, warp, n);
+        const float kk[4] = {kk4.x, kk4.y, kk4.z, kk4.w};
+        const float qk[4] = {qk4.x, qk4.y, qk4.z, qk4.w};
 #pragma unroll
-                    for (int c = 0; c < 4; ++c) {
-                        out[(8 * n + 2 * t + c % 2) * kDiagonalStride + g + 8 * (c / 2)] = L[n][c];
-                    }
-                }
-            } else {
-                float *const out = shared.lower + (warp * (warp - 1) / 2 + j) * kBlockFloats;
-#pragma unroll
-                for (int n = 0; n < 2; ++n) {
-#pragma unroll
-                    for (int e = 0; e < 2; ++e) {
-                        *reinterpret_cast<uint2 *>(&out[(g + 8 * e) * kBlockStride + 8 * n + 2 * t]) =
-                            make_uint2(round_tf32(L[n][2 * e]), round_tf32(L[n][2 * e + 1]));
-                    }
-                }
-            }
-            uint4 *const out =
-                reinterpret_cast<uint4 *>(record + GDN_FUSED_P) + (warp * (warp + 1) / 2 + j) * 32 + lane;
-            *out = make_uint4(pack2<T>(P[0][0], P[0][1]), pack2<T>(P[1][0], P[1][1]), pack2<T>(P[0][2], P[0][3]),
-                              pack2<T>(P[1][2], P[1][3]));
+        for (int c = 0; c < 4; ++c) {
+            const int e = c / 2;
+            const int row = g + 8 * e, col = 8 * n + 2 * t + c % 2;
+            const int j = 16 * warp + col;
+            const float decay = decay_between(Gi[e], Gi_low[e], gates.G[j], gates.G_low[j]) * norms.k[j];
+            out[col * kDiagonalStride + row] = row > col ? l_factor[e] * decay * kk[c] : 0.0f;
+            P[n][c] = row >= col ? p_factor[e] * decay * qk[c] : 0.0f;
         }
     }
+    store_p_block<T>(record, warp, warp, P);
 }
 
 /* One warp: X = (I + L)^-1 of its diagonal block by substitution, lane c and lane c + 16 both computing column c:
  * x_i = [i = c] - sum_{j < i} L_ij x_j, taken column by column of L so that the sums are independent. */
-__device__ __forceinline__ void invert_diagonal(IntraShared &shared)
+__device__ __forceinline__ void invert_diagonal(InverseBlocks &blocks)
 {
     const int lane = threadIdx.x % 32;
     const int warp = threadIdx.x / 32;
     const int col = lane % 16;
-    const float *const L = shared.diagonal + warp * 16 * kDiagonalStride;
+    float *const L = blocks.diagonal + warp * kBlockFloats;
     float x[16];
 #pragma unroll
     for (int i = 0; i < 16; ++i) {
@@ -349,8 +359,9 @@ __device__ __forceinline__ void invert_diagonal(IntraShared &shared)
             }
         }
     }
+    __syncwarp(); /* X takes L's place */
     if (lane < 16) {
-        uint32_t *const out = reinterpret_cast<uint32_t *>(shared.inverse + warp * kBlockFloats);
+        uint32_t *const out = reinterpret_cast<uint32_t *>(L);
 #pragma unroll
         for (int i = 0; i < 16; ++i) {
             out[i * kBlockStride + col] = round_tf32(x[i]);
@@ -388,14 +399,14 @@ __device__ __forceinline__ void to_operand(uint32_t (&a)[2][4], const float (&x)
 
 /* One warp: block column `warp` of A' = X B. X_iw^T = -(sum_k X_kw^T L_ik^T) X_ii^T. */
 template <typename T>
-__device__ __forceinline__ void merge_block_column(const HeadGates &gates, const IntraShared &shared,
+__device__ __forceinline__ void merge_block_column(const HeadGates &gates, const InverseBlocks &blocks,
                                                    unsigned char *record)
 {
     const int lane = threadIdx.x % 32;
     const int warp = threadIdx.x / 32;
     const int g = lane / 4, t = lane % 4;
     uint4 *const out = reinterpret_cast<uint4 *>(record + GDN_FUSED_A) + lane;
-    const float *const X = shared.inverse + warp * kBlockFloats;
+    const float *const X = blocks.diagonal + warp * kBlockFloats;
     {
         /* Diagonal block: columns 2t, 2t + 1 and 8 + 2t, 8 + 2t + 1 of rows g and g + 8. */
         float2 low[2], high[2];
@@ -428,11 +439,11 @@ __device__ __forceinline__ void merge_block_column(const HeadGates &gates, const
             float z[2][4] = {}, y[2][4] = {};
 #pragma unroll
             for (int k = 0; k < below; ++k) {
-                multiply_block(z, x[k], shared.lower + (i * (i - 1) / 2 + warp + k) * kBlockFloats);
+                multiply_block(z, x[k], blocks.lower + (i * (i - 1) / 2 + warp + k) * kBlockFloats);
             }
             uint32_t z_operand[2][4];
             to_operand(z_operand, z, -1.0f);
-            multiply_block(y, z_operand, shared.inverse + i * kBlockFloats);
+            multiply_block(y, z_operand, blocks.diagonal + i * kBlockFloats);
             to_operand(x[below], y, 1.0f);
             out[(i * (i + 1) / 2 + warp) * 32] =
                 make_uint4(movmatrix_trans(pack2<T>(y[0][0] * beta[0], y[0][1] * beta[0])),
@@ -444,8 +455,8 @@ __device__ __forceinline__ void merge_block_column(const HeadGates &gates, const
 }
 
 /* One warp: the record's decay factors. */
-__device__ __forceinline__ void store_decays(const gdn_fused_prefill &p, const HeadGates &gates,
-                                             const IntraShared &shared, unsigned char *record)
+__device__ __forceinline__ void store_decays(const gdn_fused_prefill &p, const HeadGates &gates, const Norms &norms,
+                                             unsigned char *record)
 {
     const int lane = threadIdx.x % 32;
     const float G_end = gates.G[kChunk - 1], G_end_low = gates.G_low[kChunk - 1];
@@ -453,10 +464,10 @@ __device__ __forceinline__ void store_decays(const gdn_fused_prefill &p, const H
     for (int e = 0; e < 2; ++e) {
         const int i = lane + 32 * e;
         const float G = gates.G[i], G_low = gates.G_low[i];
-        const float k_norm = shared.k_norm[i];
+        const float k_norm = norms.k[i];
         const float decay = decay_between(G, G_low, 0.0f, 0.0f);
         reinterpret_cast<float *>(record + GDN_FUSED_DECAY_K)[i] = decay * k_norm;
-        reinterpret_cast<float *>(record + GDN_FUSED_DECAY_Q)[i] = decay * (p.scale * shared.q_norm[i]);
+        reinterpret_cast<float *>(record + GDN_FUSED_DECAY_Q)[i] = decay * (p.scale * norms.q[i]);
         reinterpret_cast<float *>(record + GDN_FUSED_DECAY_END)[i] = decay_between(G_end, G_end_low, G, G_low) * k_norm;
         reinterpret_cast<float *>(record + GDN_FUSED_G)[i] = G;
         reinterpret_cast<float *>(record + GDN_FUSED_G_LOW)[i] = G_low;
@@ -474,8 +485,9 @@ __global__ void __launch_bounds__(kIntraThreads, 4) intra_kernel(const __grid_co
     extern __shared__ __align__(128) unsigned char smem[];
     unsigned char *const k_tile = smem;
     unsigned char *const q_tile = smem + WideTile<K>::kBytes;
-    IntraShared &shared = *reinterpret_cast<IntraShared *>(smem + front_bytes(K));
-    HeadGates *const gates = reinterpret_cast<HeadGates *>(smem + front_bytes(K) + sizeof(IntraShared));
+    InverseBlocks *const blocks = reinterpret_cast<InverseBlocks *>(smem + kGramBytes);
+    Norms &norms = *reinterpret_cast<Norms *>(smem + front_bytes(K));
+    HeadGates *const gates = reinterpret_cast<HeadGates *>(smem + front_bytes(K) + sizeof(Norms));
 
     const int groups = (p.heads_per_group + p.heads_per_block - 1) / p.heads_per_block;
     const int group = blockIdx.x % groups;
@@ -499,10 +511,10 @@ __global__ void __launch_bounds__(kIntraThreads, 4) intra_kernel(const __grid_co
     }
     cp_async_wait<0>();
     __syncthreads();
-    compute_norms<T, K>(p, chunk, k_tile, q_tile, shared);
-    __syncthreads();
+    compute_norms<T, K>(p, chunk, k_tile, q_tile, norms);
     if (p.packed_qk) {
-        pack_tiles<T, K>(p, slot, k_head, group == 0, k_tile, q_tile, shared);
+        __syncthreads();
+        pack_tiles<T, K>(p, slot, k_head, group == 0, k_tile, q_tile, norms);
         __syncthreads();
     }
 
@@ -513,15 +525,15 @@ __global__ void __launch_bounds__(kIntraThreads, 4) intra_kernel(const __grid_co
             p.tiled_heads ? (first + h) * p.num_k_heads + k_head : k_head * p.heads_per_group + first + h;
         unsigned char *const record =
             p.records + (static_cast<int64_t>(slot) * p.num_v_heads + v_head) * GDN_FUSED_RECORD;
-        mask_row_block<T>(p, gates[h], smem, shared, record);
+        InverseBlocks &own = blocks[h % 2];
+        mask_row_block<T>(p, gates[h], norms, smem, own, record);
         __syncwarp();
-        invert_diagonal(shared);
-        __syncthreads();
+        invert_diagonal(own);
+        __syncthreads(); /* this head's blocks are there; all warps are done with those of the head before */
+        merge_block_column<T>(gates[h], own, record);
         if (warp == kBlocks - 1) {
-            store_decays(p, gates[h], shared, record);
+            store_decays(p, gates[h], norms, record);
         }
-        merge_block_column<T>(gates[h], shared, record);
-        __syncthreads();
     }
 }
 
@@ -558,7 +570,7 @@ template <typename T> cudaError_t launch_of_dim(const gdn_fused_prefill &p, cuda
 
 size_t gdn_fused_intra_smem(int32_t head_k_dim, int32_t heads_per_block)
 {
-    return gdn::front_bytes(head_k_dim) + sizeof(gdn::IntraShared) +
+    return gdn::front_bytes(head_k_dim) + sizeof(gdn::Norms) +
            static_cast<size_t>(heads_per_block) * sizeof(gdn::HeadGates);
 }
 

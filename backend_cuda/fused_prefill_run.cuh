@@ -38,6 +38,12 @@ template <int K> struct StageMap {
     }
 };
 
+/* Compute and copy warps meet, each kind in its own code. */
+__device__ __forceinline__ void meet(const gdn_fused_prefill &p)
+{
+    barrier_sync(1, 32 * (p.warps + kCopyWarps));
+}
+
 /* The chunks of one sequence in this wave. */
 struct Run {
     int64_t token; /* of the first chunk */

@@ -86,17 +86,17 @@ __device__ __forceinline__ void compute_run(const gdn_fused_prefill &p, const Ru
     const LaneOffsets offsets = LaneOffsets::of<K>(v_tile);
     uint32_t stage = smem;
     for (int c = 0; c < run.count; ++c) {
-        __syncthreads();
+        meet(p);
         if (p.stages == 1) {
-            __syncthreads();
+            meet(p);
         }
         compute_chunk<T, K, kCheckpoints>(p, S, stage, offsets, run, c, cursor);
         stage += StageMap<K>::bytes(p.warps);
         stage = stage == smem + p.stages * StageMap<K>::bytes(p.warps) ? smem : stage;
     }
-    __syncthreads();
+    meet(p);
     if (p.stages == 1) {
-        __syncthreads();
+        meet(p);
     }
     store_final_state<K>(p, run, S);
 }
