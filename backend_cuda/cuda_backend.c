@@ -37,6 +37,7 @@ const gdn_backend gdn_backend_cuda = {
     .fill = gdn_cuda_fill,
     .synchronize = gdn_cuda_synchronize,
     .check_pointer = gdn_cuda_check_pointer,
+    .owns_pointer = gdn_cuda_owns_pointer,
     .read_fault = gdn_cuda_read_fault,
     .note = gdn_cuda_note,
     .gate = gdn_cuda_gate,

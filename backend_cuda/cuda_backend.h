@@ -21,6 +21,7 @@ gdn_status gdn_cuda_copy(gdn_device *device, void *dst, const void *src, size_t 
 gdn_status gdn_cuda_fill(gdn_device *device, void *dst, int byte, size_t bytes, void *stream);
 gdn_status gdn_cuda_synchronize(gdn_device *device, void *stream);
 gdn_status gdn_cuda_check_pointer(const gdn_device *device, const void *ptr, const char *name);
+bool gdn_cuda_owns_pointer(const void *ptr);
 gdn_status gdn_cuda_read_fault(const gdn_device *device, const void *workspace, void *stream,
                                gdn_metadata_fault *fault);
 

@@ -28,6 +28,7 @@ static bool load_symbols(void *library)
         {"cuDevicePrimaryCtxRelease_v2", &driver.primary_release},
         {"cuCtxGetCurrent", &driver.get_current},
         {"cuCtxSetCurrent", &driver.set_current},
+        {"cuPointerGetAttribute", &driver.pointer_attribute},
         {"cuGetErrorName", &driver.error_name},
     };
     for (size_t i = 0; i < sizeof(symbols) / sizeof(symbols[0]); i++) {

@@ -16,6 +16,7 @@ typedef struct gdn_cuda_driver {
     CUresult (*primary_release)(CUdevice device);
     CUresult (*get_current)(CUcontext *context);
     CUresult (*set_current)(CUcontext context);
+    CUresult (*pointer_attribute)(void *value, CUpointer_attribute attribute, CUdeviceptr ptr);
     CUresult (*error_name)(CUresult error, const char **name);
 } gdn_cuda_driver;
 

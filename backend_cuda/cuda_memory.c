@@ -1,6 +1,7 @@
 /* Backend memory, pointer checks, and reading what a run found wrong. */
 #include "cuda_backend.h"
 #include "cuda_device.h"
+#include "cuda_driver.h"
 #include "cuda_error.h"
 
 static gdn_status do_alloc(void **ptr, size_t bytes)
@@ -132,6 +133,22 @@ gdn_status gdn_cuda_check_pointer(const gdn_device *device, const void *ptr, con
     }
     gdn_cuda_leave(&guard);
     return status;
+}
+
+bool gdn_cuda_owns_pointer(const void *ptr)
+{
+    const char *why = NULL;
+    const gdn_cuda_driver *const driver = gdn_cuda_driver_get(&why);
+    CUmemorytype type = CU_MEMORYTYPE_HOST;
+    unsigned managed = 0;
+    if (driver == NULL ||
+        driver->pointer_attribute(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, (CUdeviceptr)(uintptr_t)ptr) !=
+            CUDA_SUCCESS ||
+        driver->pointer_attribute(&managed, CU_POINTER_ATTRIBUTE_IS_MANAGED, (CUdeviceptr)(uintptr_t)ptr) !=
+            CUDA_SUCCESS) {
+        return false; /* memory that the driver knows nothing of */
+    }
+    return type == CU_MEMORYTYPE_DEVICE && managed == 0;
 }
 
 static gdn_status do_read_fault(const void *workspace, void *stream, gdn_metadata_fault *fault)

@@ -1,5 +1,7 @@
 #include "arguments.h"
 
+#include "pointer.h"
+
 #include <string.h>
 
 static gdn_argument *add(gdn_arguments *arguments, const char *name, const void *ptr, size_t element,
@@ -169,8 +171,8 @@ static gdn_status check_one(const gdn_argument *argument, const gdn_context *con
         return gdn_fail(GDN_ERROR_INVALID_ARGUMENT, "%s: %p, must be aligned to %u bytes, as the problem says",
                         argument->name, argument->ptr, argument->alignment);
     }
-    if (bytes > 0 && context->backend->check_pointer != NULL) {
-        return context->backend->check_pointer(context->device, argument->ptr, argument->name);
+    if (bytes > 0) {
+        return gdn_pointer_check(context, argument->ptr, argument->name);
     }
     return GDN_OK;
 }
@@ -231,9 +233,7 @@ gdn_status gdn_arguments_check(const gdn_arguments *arguments, const gdn_context
             return gdn_fail(GDN_ERROR_INVALID_ARGUMENT, "workspace: %p, must be aligned to %d bytes", workspace,
                             GDN_WORKSPACE_ALIGNMENT);
         }
-        if (context->backend->check_pointer != NULL) {
-            GDN_TRY(context->backend->check_pointer(context->device, workspace, "workspace"));
-        }
+        GDN_TRY(gdn_pointer_check(context, workspace, "workspace"));
     }
     return check_overlaps(arguments, workspace, workspace_needed);
 }

@@ -143,6 +143,9 @@ struct gdn_backend {
 
     /* (optional) Refuses a pointer this device cannot use; `name` is the argument to blame. NULL: none is refused. */
     gdn_status (*check_pointer)(const gdn_device *device, const void *ptr, const char *name);
+    /* (optional) Whether a pointer is memory of this backend's devices that a host cannot read. Asked for the pointers
+     * given to backends of host memory, once a device of this backend has been opened; opens and creates nothing. */
+    bool (*owns_pointer)(const void *ptr);
     /* (optional) Waits for the stream and reads the fault at the start of the workspace. NULL: nothing to read. */
     gdn_status (*read_fault)(const gdn_device *device, const void *workspace, void *stream, gdn_metadata_fault *fault);
 

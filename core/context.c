@@ -2,6 +2,7 @@
 
 #include "environment.h"
 #include "log.h"
+#include "pointer.h"
 #include "registry.h"
 #include "struct_version.h"
 
@@ -119,6 +120,7 @@ static gdn_status open_backend(gdn_context *context, const gdn_backend_entry *en
     };
     GDN_TRY(entry->backend->open(&context->device, &device_options));
     context->backend = entry->backend;
+    gdn_pointer_know(entry->backend);
     gdn_log(context, GDN_LOG_INFO, "backend %s: %s", entry->backend->name, context->device->description);
     return GDN_OK;
 }

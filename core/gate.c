@@ -1,5 +1,6 @@
 /* gdn_gate: the gate formulas alone. */
 #include "context.h"
+#include "pointer.h"
 #include "strides.h"
 #include "tensor.h"
 
@@ -52,9 +53,9 @@ static gdn_status check_apart(const gdn_tensor *output, const char *output_name,
 static gdn_status check_pointers(const gdn_context *context, const gdn_tensor *const *tensors, const char *const *names,
                                  int32_t count)
 {
-    for (int32_t i = 0; i < count && context->backend->check_pointer != NULL; ++i) {
+    for (int32_t i = 0; i < count; ++i) {
         if (tensors[i] != NULL && tensors[i]->data != NULL) {
-            GDN_TRY(context->backend->check_pointer(context->device, tensors[i]->data, names[i]));
+            GDN_TRY(gdn_pointer_check(context, tensors[i]->data, names[i]));
         }
     }
     return GDN_OK;

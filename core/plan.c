@@ -4,6 +4,7 @@
 #include "generic_ops.h"
 #include "log.h"
 #include "metadata.h"
+#include "pointer.h"
 #include "problem.h"
 
 #include <stdio.h>
@@ -253,9 +254,7 @@ gdn_status gdn_plan_run_nothing(const gdn_plan *plan, void *workspace, size_t wo
     if (backend->read_fault == NULL || workspace == NULL || workspace_size < GDN_FAULT_BYTES) {
         return GDN_OK;
     }
-    if (backend->check_pointer != NULL) {
-        GDN_TRY(backend->check_pointer(device, workspace, "workspace"));
-    }
+    GDN_TRY(gdn_pointer_check(plan->context, workspace, "workspace"));
     return backend->fill(device, workspace, 0, GDN_FAULT_BYTES, stream);
 }
 

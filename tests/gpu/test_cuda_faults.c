@@ -156,6 +156,34 @@ static void host_pointers_are_refused_by_name(void **state)
     case_free(&c);
 }
 
+/* The reverse, where a CUDA context has been made in the process: the CPU would crash on it. */
+static void device_pointers_are_refused_by_the_cpu(void **state)
+{
+    (void)state;
+    gdn_context_options options;
+    gdn_context *cpu = NULL;
+    REQUIRE_OK(gdn_context_options_init(&options));
+    options.backend = "cpu";
+    REQUIRE_OK(gdn_context_create(&cpu, &options));
+    const case_spec spec = {.label = "device pointer", .seed = 7, .length = 20};
+    test_case c;
+    case_build(&c, &spec);
+    staged_case stage;
+    REQUIRE_OK(stage_open(&stage, cpu, &c));
+    void *device = NULL;
+    REQUIRE_OK(gdn_memory_alloc(context, &device, c.buffer[c.view[CASE_V].buffer].bytes));
+    gdn_prefill_args args = stage.prefill;
+    args.v = device;
+    REQUIRE(gdn_prefill(stage.plan, &args) == GDN_ERROR_INVALID_ARGUMENT);
+    require_message("v: ");
+    require_message("cuda device");
+    REQUIRE_OK(gdn_memory_free(context, &device));
+    REQUIRE_OK(stage_run(&stage));
+    stage_close(&stage);
+    case_free(&c);
+    gdn_context_destroy(&cpu);
+}
+
 static void running_out_of_memory_is_said_and_over(void **state)
 {
     (void)state;
@@ -285,6 +313,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(bad_metadata_is_found_by_its_row),
         cmocka_unit_test(conflicts_and_gates_are_found_when_asked_for),
         cmocka_unit_test(host_pointers_are_refused_by_name),
+        cmocka_unit_test(device_pointers_are_refused_by_the_cpu),
         cmocka_unit_test(running_out_of_memory_is_said_and_over),
         cmocka_unit_test(a_failed_launch_leaves_nothing_behind),
         cmocka_unit_test(two_contexts_of_one_device_work_side_by_side),
