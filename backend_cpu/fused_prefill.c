@@ -19,7 +19,7 @@
 #include "numeric.h"
 
 enum {
-    DEFAULT_CHUNK = 32, /* kernels/README.md has the measurements */
+    DEFAULT_CHUNK = 16, /* kernels/README.md has the measurements */
     DEFAULT_CHUNK_BF16 = 32,
     MAX_LANES = 64, /* threads that a plan books scratch for; a larger team uses so many */
     STATE_BYTES = 512 << 10, /* of one item: half of a usual second-level cache */

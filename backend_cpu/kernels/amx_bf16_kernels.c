@@ -15,18 +15,23 @@ enum {
     TILE_WORDS = 16 /* of 4 bytes: 64 bytes a row */
 };
 
-/* All eight tiles are 16 rows of 64 bytes. */
+/* What ldtilecfg reads: all eight tiles are 16 rows of 64 bytes. A constant, since some compilers' intrinsic does not say
+ * that it reads all of it, and the stores into a local one would be dropped. */
+typedef struct tile_config {
+    uint8_t palette, start_row, reserved[14];
+    uint16_t row_bytes[16];
+    uint8_t rows[16];
+} tile_config;
+
+static const tile_config config = {
+    .palette = 1,
+    .row_bytes = {64, 64, 64, 64, 64, 64, 64, 64},
+    .rows = {TILE_ROWS, TILE_ROWS, TILE_ROWS, TILE_ROWS, TILE_ROWS, TILE_ROWS, TILE_ROWS, TILE_ROWS},
+};
+_Static_assert(sizeof(tile_config) == 64, "ldtilecfg reads 64 bytes");
+
 static void tiles_begin(void)
 {
-    struct {
-        uint8_t palette, start_row, reserved[14];
-        uint16_t row_bytes[16];
-        uint8_t rows[16];
-    } config = {.palette = 1};
-    for (int i = 0; i < 8; i++) {
-        config.row_bytes[i] = TILE_WORDS * 4;
-        config.rows[i] = TILE_ROWS;
-    }
     _tile_loadconfig(&config);
 }
 
