@@ -110,6 +110,25 @@ __device__ __forceinline__ void store_item_state(const gdn_sm90_prefill &p, cons
     }
 }
 
+/* Full chunks until the state is wanted, of at most `rest`, from chunk `index` of the sequence on. */
+__device__ __forceinline__ int chunks_to_stop(const gdn_sm90_prefill &p, int index, int rest)
+{
+    return p.checkpoint_chunks > 0 ? min(rest, p.checkpoint_chunks - index % p.checkpoint_chunks) : rest;
+}
+
+/* After `done` chunks of the item: the state, if it is wanted there. */
+__device__ __forceinline__ void store_checkpoint(const gdn_sm90_prefill &p, const Item &item, int half, int done,
+                                                 const float (&S)[2][32])
+{
+    const int consumed = item.index + done;
+    if (p.checkpoint_chunks > 0 && consumed % p.checkpoint_chunks == 0) {
+        const int64_t entry = p.checkpoint_bases[item.seq] + consumed / p.checkpoint_chunks - 1;
+        if (entry < p.num_checkpoints) {
+            store_state(S, p.checkpoints, state_base(p.checkpoints, entry, item.head, half * GDN_SM90_HALF));
+        }
+    }
+}
+
 } // namespace sm90
 } // namespace gdn
 

@@ -71,13 +71,13 @@ GDN_SM90_BOTH int32_t gdn_sm90_segment_chunks(int32_t chunks, int32_t num_v_head
             return length;
         }
     }
-    return halves && chunks >= 2 * GDN_SM90_MIN_SEGMENT ? (chunks + 1) / 2 : chunks;
+    return halves && chunks >= GDN_SM90_MIN_SEGMENT ? (chunks + 1) / 2 : chunks;
 }
 
 /* At least as many segments as any sequence of up to `chunks` has. */
 GDN_SM90_BOTH int32_t gdn_sm90_most_segments(int32_t chunks, int32_t num_v_heads, int32_t halves)
 {
-    int32_t most = halves && chunks >= 2 * GDN_SM90_MIN_SEGMENT ? 2 : 1;
+    int32_t most = halves && chunks >= GDN_SM90_MIN_SEGMENT ? 2 : 1;
     if (gdn_sm90_segment_chunks(chunks, num_v_heads, 0) < chunks) {
         const int32_t target = 64 / num_v_heads;
         const int32_t longest = (chunks + GDN_SM90_MAX_SEGMENT - 1) / GDN_SM90_MAX_SEGMENT;
@@ -134,11 +134,15 @@ typedef struct gdn_sm90_prefill {
     gdn_sm90_rows gate, beta, o;
     const float *A_log, *dt_bias;
 
-    gdn_sm90_states initial_state, final_state;
+    gdn_sm90_states initial_state, final_state, checkpoints;
+    int32_t checkpoint_chunks; /* chunks between checkpoints; 0: none are wanted */
+    int64_t num_checkpoints;
+    const int64_t *checkpoint_bases; /* [num_seqs]: each sequence's first entry */
     const void *read_slots, *write_slots; /* NULL: a sequence's own number */
     int32_t slots_dtype;
     const uint8_t *has_initial_state;
 
+    int32_t overlap; /* each kernel may start, though not go on, while the one before it ends */
     int32_t num_seqs;
     const void *cu_seqlens; /* NULL for an equal-length batch */
     int32_t cu_seqlens_dtype;
@@ -155,7 +159,7 @@ typedef struct gdn_sm90_prefill {
     const float *carry_in; /* [num_v_heads, V, K]: state of the sequence that the wave before left unfinished */
     float *carry_out;
 
-    int32_t whole_V; /* state_output: a block has all of V, not half; not with packed_qk, for want of registers */
+    int32_t whole_V; /* state_output: a block has all of V, not half; neither with packed_qk nor with segments */
     int32_t max_segments; /* of any sequence; 1: none is cut */
     int32_t halves; /* see gdn_sm90_segment_chunks */
     float *segment_F,

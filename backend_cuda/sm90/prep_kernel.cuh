@@ -431,6 +431,8 @@ __global__ void __launch_bounds__(kPrepThreads, 3) prep_kernel(const __grid_cons
         store_shared_16(base + PrepMap::kRecord + at, make_uint4(0, 0, 0, 0));
     }
     __syncthreads();
+    allow_next_kernel();
+    wait_for_previous_kernel();
 
     const Wave wave = wave_of(p);
     PrepJob job = find_job(p, wave, blockIdx.x);

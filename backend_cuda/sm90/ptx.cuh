@@ -73,6 +73,21 @@ static __device__ __forceinline__ void fence_proxy_async()
     asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
 }
 
+/* ---- Kernels one after the other */
+
+/* Waits until the kernel before this one in the stream is done and its writes are there. Before anything of it is read, and
+ * before anything is written that it may read. */
+static __device__ __forceinline__ void wait_for_previous_kernel()
+{
+    asm volatile("griddepcontrol.wait;" ::: "memory");
+}
+
+/* Lets the next kernel's blocks start, as far as there is room; they wait as above. */
+static __device__ __forceinline__ void allow_next_kernel()
+{
+    asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+}
+
 /* ---- Copies */
 
 /* A box of a tensor to shared memory, counted by `barrier`. */

@@ -10,6 +10,7 @@
 #include "../cuda_backend.h"
 #include "../cuda_device.h"
 #include "../cuda_error.h"
+#include "../fused_prefill.h"
 #include "prefill.h"
 #include "tensor_map.h"
 
@@ -32,6 +33,7 @@ enum {
     PARAM_SEGMENT_E,
     PARAM_WAVES,
     PARAM_PACKED, /* 0: none */
+    PARAM_BASES,
     PARAM_MAX_SEGMENTS, /* with E */
     PARAM_HALVES /* two segments, without E, may be asked for */
 };
@@ -94,8 +96,11 @@ static bool supports(const gdn_device *device, const gdn_problem *problem, gdn_r
         !(problem->numerics == GDN_NUMERICS_BF16 && problem->q.dtype == GDN_DTYPE_BF16)) {
         return refuse(reason, "numerics other than rounding operands to the type of q");
     }
-    if (problem->checkpoint_form != GDN_CHECKPOINT_NONE) {
-        return refuse(reason, "checkpoints");
+    if (problem->checkpoint_form == GDN_CHECKPOINT_AT) {
+        return refuse(reason, "checkpoints at positions: only every n tokens");
+    }
+    if (problem->checkpoint_form == GDN_CHECKPOINT_EVERY && problem->checkpoint_interval % GDN_SM90_CHUNK != 0) {
+        return refuse(reason, "checkpoint_interval %d is not a multiple of 64", problem->checkpoint_interval);
     }
     if (problem->num_segments > 1) {
         return refuse(reason, "num_segments %d: sequences are not cut", problem->num_segments);
@@ -158,6 +163,10 @@ static gdn_status book(const gdn_device *device, const gdn_problem *problem, siz
         (int64_t)gdn_ledger_book(ledger, "chunk table", gdn_size_mul((size_t)bound, sizeof(gdn_chunk)));
     choice->param[PARAM_RUNS] =
         (int64_t)gdn_ledger_book(ledger, "runs", gdn_size_mul((size_t)problem->max_seqs, sizeof(gdn_sm90_run)));
+    if (problem->checkpoint_form != GDN_CHECKPOINT_NONE) {
+        choice->param[PARAM_BASES] = (int64_t)gdn_ledger_book(ledger, "checkpoint bases",
+                                                              gdn_size_mul((size_t)problem->max_seqs, sizeof(int64_t)));
+    }
     choice->param[PARAM_CARRY] = (int64_t)gdn_ledger_book(ledger, "carried states", gdn_size_mul(2, entry));
 
     /* What is left, less padding and what one wave's table and first entries take, in units of the slots of an entry. */
@@ -334,6 +343,25 @@ static gdn_status check_launch(int error, const char *kernel)
     return error == 0 ? GDN_OK : gdn_cuda_fail((cudaError_t)error, kernel);
 }
 
+/* Where each sequence's checkpoints start. */
+static gdn_status set_checkpoints(gdn_sm90_prefill *p, const gdn_prefill_run *run)
+{
+    const gdn_problem *const problem = run->problem;
+    const gdn_prefill_args *const args = run->args;
+    if (problem->checkpoint_form == GDN_CHECKPOINT_NONE || args->checkpoints == NULL) {
+        return GDN_OK;
+    }
+    int64_t *const bases = (int64_t *)(void *)(run->workspace + run->choice->param[PARAM_BASES]);
+    const gdn_fused_bases wanted = {p->cu_seqlens, p->cu_seqlens_dtype, problem->checkpoint_interval,
+                                    p->row_length, args->num_seqs,      args->total_tokens,
+                                    bases};
+    p->checkpoints = states_of(&problem->checkpoints, args->checkpoints);
+    p->checkpoint_chunks = problem->checkpoint_interval / GDN_SM90_CHUNK;
+    p->num_checkpoints = args->num_checkpoints;
+    p->checkpoint_bases = bases;
+    return check_launch(gdn_fused_bases_launch(&wanted, run->stream), "sm90 checkpoint bases");
+}
+
 static gdn_status launch_wave(const gdn_sm90_prefill *p, const gdn_prefill_run *run, int32_t num_sms)
 {
     const int32_t dtype = (int32_t)run->problem->q.dtype;
@@ -363,6 +391,7 @@ static gdn_status run_waves(const gdn_device *device, const gdn_prefill_run *run
         return GDN_OK;
     }
     GDN_TRY(fill(&p, run));
+    GDN_TRY(set_checkpoints(&p, run));
     const bool one_wave = slots <= choice->wave_chunks;
     p.packed_qk = choice->param[PARAM_PACKED] != 0 ? run->workspace + choice->param[PARAM_PACKED] : NULL;
     set_segments(&p, run, one_wave, num_sms);

@@ -167,6 +167,11 @@ template <typename T, Form kForm> class HalfChain
         return read_item(item()).half;
     }
 
+    /* At an item's beginning. */
+    __device__ __forceinline__ void open() const
+    {
+    }
+
     /* An item's first chunk, or one with fewer tokens, up to V', from S alone. */
     __device__ __forceinline__ void start(const StageCursor &cursor, int length)
     {

@@ -5,42 +5,49 @@
 #include "state_map.cuh"
 #include "wave.cuh"
 
+#include <stddef.h>
+
 namespace gdn
 {
 namespace sm90
 {
 
-/* Item `number` of the wave's: by sequence, segment, value head and half, and without outputs by F and E. Of a sequence that
- * is not cut, the part in this wave is segment 0; without outputs it has no items, nor has a sequence's last segment. */
+/* Writes item `number` of the wave's to shared memory, if there is one: by sequence, segment, value head and half, and
+ * without outputs by F and E. Of a sequence that is not cut, the part in this wave is segment 0; without outputs it has no
+ * items, nor has a sequence's last segment. */
 template <Form kForm>
-__device__ __forceinline__ Item find_item(const gdn_sm90_prefill &p, const Wave &wave, int first_seq, int64_t number)
+__device__ __forceinline__ bool find_item(const gdn_sm90_prefill &p, int first_seq, unsigned number, uint32_t found)
 {
+    /* Word by word, as they are known: the copy warp has few registers. */
+    const auto put = [found](size_t word, int value) {
+        store_shared_u32(found + static_cast<uint32_t>(word), static_cast<uint32_t>(value));
+    };
     constexpr bool kOutput = kHasOutputs<kForm>;
-    Item item = {};
-    item.first_slot = -1;
     bool multiplier = false; /* E */
     if (!kOutput) {
         multiplier = number % 2 != 0;
         number /= 2;
     }
     if (kTiles<kForm> == 1) {
-        item.half = static_cast<int>(number % 2);
+        put(offsetof(Item, half), number % 2);
         number /= 2;
     }
-    item.head = static_cast<int>(number % p.num_v_heads);
+    put(offsetof(Item, head), number % p.num_v_heads);
     number /= p.num_v_heads;
-    item.seq = first_seq + static_cast<int>(number / p.max_segments);
+    const int seq = first_seq + static_cast<int>(number / p.max_segments);
     const int segment = static_cast<int>(number % p.max_segments);
+    put(offsetof(Item, seq), seq);
+    put(offsetof(Item, row), p.equal_length ? seq : 0);
 
-    const Run run = find_run(p, wave, item.seq);
+    const Run run = find_run(p, wave_of(p), seq);
     if (run.first < 0) {
-        return item;
+        return false;
     }
     const int run_end = run.index + run.count;
     int begin = run.index, end = run_end; /* chunks of the sequence */
     int length = 0; /* of its segments; 0: it is not cut */
-    if (p.max_segments > 1) {
-        const int chunks = sequence_chunks(p, item.seq);
+    if (kForm != Form::kWhole && p.max_segments > 1) {
+        const int chunks = sequence_chunks(p, seq);
         length = gdn_sm90_segment_chunks(chunks, p.num_v_heads, p.halves);
         if (length < chunks) {
             begin = segment * length;
@@ -52,30 +59,28 @@ __device__ __forceinline__ Item find_item(const gdn_sm90_prefill &p, const Wave 
     const bool ends = run.last && end == run_end;
     if (begin < run.index || end > run_end || begin >= end || (length == 0 && (segment > 0 || !kOutput)) ||
         (!kOutput && (ends || (multiplier && begin == 0)))) {
-        return item;
+        return false;
     }
-    const int skipped = begin - run.index;
-    item.first_slot = run.first + skipped;
     const int last_length = ends ? run.last_length : GDN_SM90_CHUNK;
-    item.tail = last_length < GDN_SM90_CHUNK ? last_length : 0;
-    item.chunks = last_length < GDN_SM90_CHUNK ? end - begin - 1 : end - begin;
-    item.token = p.equal_length ? begin * GDN_SM90_CHUNK : run.token + skipped * GDN_SM90_CHUNK;
-    item.row = p.equal_length ? item.seq : 0;
+    const bool shorter = last_length < GDN_SM90_CHUNK;
+    const int skipped = begin - run.index;
+    const int slot = run.first + skipped;
+    put(offsetof(Item, chunks), end - begin - shorter);
+    put(offsetof(Item, tail), shorter ? last_length : 0);
+    put(offsetof(Item, token), p.equal_length ? begin * GDN_SM90_CHUNK : run.token + skipped * GDN_SM90_CHUNK);
+    put(offsetof(Item, first_slot), slot);
+    put(offsetof(Item, index), begin);
     if (kOutput) {
-        if (begin == 0) {
-            item.source = length > 0 ? kPlaceE : kPlaceCaller;
-            item.source_entry = segment_entry(item.first_slot);
-        } else {
-            item.source = skipped == 0 ? kPlaceCarry : kPlaceF;
-            item.source_entry = segment_entry(item.first_slot - length);
-        }
-        item.target = ends ? kPlaceCaller : length > 0 ? kPlaceNone : kPlaceCarry;
+        const int source = begin > 0 ? (skipped == 0 ? kPlaceCarry : kPlaceF) : length > 0 ? kPlaceE : kPlaceCaller;
+        put(offsetof(Item, source), source);
+        put(offsetof(Item, source_entry), segment_entry(source == kPlaceF ? slot - length : slot));
+        put(offsetof(Item, target), ends ? kPlaceCaller : length > 0 ? kPlaceNone : kPlaceCarry);
     } else {
-        item.source = multiplier ? kPlaceIdentity : begin == 0 ? kPlaceCaller : kPlaceZero;
-        item.target = multiplier ? kPlaceE : kPlaceF;
-        item.target_entry = segment_entry(item.first_slot);
+        put(offsetof(Item, source), multiplier ? kPlaceIdentity : begin == 0 ? kPlaceCaller : kPlaceZero);
+        put(offsetof(Item, target), multiplier ? kPlaceE : kPlaceF);
+        put(offsetof(Item, target_entry), segment_entry(slot));
     }
-    return item;
+    return true;
 }
 
 /* One thread: loads items' chunks into the ring. */
@@ -103,7 +108,7 @@ template <Form kForm> class StageLoader
                                                         static_cast<int64_t>(GDN_SM90_PACKED_BYTES);
         for (int c = 0; c < total || c == 0; ++c) {
             const uint32_t stage = next_stage();
-            const uint32_t full = barriers_.full(cursor_.stage);
+            const uint32_t full = this->full();
             if (c == 0) {
                 copy_item(stage + S::kItem, found);
             }
@@ -137,7 +142,7 @@ template <Form kForm> class StageLoader
             record += static_cast<int64_t>(p.num_v_heads) * GDN_SM90_RECORD_BYTES;
             packed += static_cast<int64_t>(p.num_k_heads) * GDN_SM90_PACKED_BYTES;
             token += GDN_SM90_CHUNK;
-            cursor_.advance();
+            ++uses_;
         }
     }
 
@@ -147,7 +152,7 @@ template <Form kForm> class StageLoader
         Item none = {};
         none.chunks = -1;
         store_item(next_stage() + Stage<kForm>::kItem, none);
-        mbarrier_arrive(barriers_.full(cursor_.stage));
+        mbarrier_arrive(full());
     }
 
   private:
@@ -156,21 +161,25 @@ template <Form kForm> class StageLoader
         return p.equal_length ? p.num_seqs : 1;
     }
 
-    /* Waits for the next stage to be free. */
-    __device__ __forceinline__ uint32_t next_stage()
+    /* The barrier of the stage that next_stage gave. */
+    __device__ __forceinline__ uint32_t full() const
     {
-        if (fresh_ > 0) {
-            --fresh_;
-        } else {
-            mbarrier_wait(barriers_.empty(cursor_.stage), cursor_.parity ^ 1);
+        return barriers_.full(uses_ % kStages);
+    }
+
+    /* Waits for the next stage to be free. */
+    __device__ __forceinline__ uint32_t next_stage() const
+    {
+        const int stage = uses_ % kStages;
+        if (uses_ >= kStages) {
+            mbarrier_wait(barriers_.empty(stage), ((uses_ / kStages) & 1) ^ 1);
         }
-        return cursor_.address<kForm>(base_);
+        return base_ + stage * Stage<kForm>::kBytes;
     }
 
     uint32_t base_;
     Barriers barriers_;
-    StageCursor cursor_;
-    int fresh_ = kStages; /* stages that have never been used */
+    int uses_ = 0; /* of stages so far */
 };
 
 /* One warp: this block's items; every lane looks for one, then one lane loads those that are there. */
@@ -179,19 +188,14 @@ __device__ __forceinline__ void load_items(const gdn_sm90_prefill &p, uint32_t b
 {
     using Map = StateMap<kForm>;
     const int lane = threadIdx.x % 32;
-    const Wave wave = wave_of(p);
-    const WaveSequences sequences = sequences_of(p, wave);
+    const WaveSequences sequences = sequences_of(p, wave_of(p));
     const unsigned items = static_cast<unsigned>(sequences.count) * p.max_segments * p.num_v_heads *
                            (2 / kTiles<kForm>)*(kHasOutputs<kForm> ? 1 : 2);
     StageLoader<kForm> loader(base, barriers);
     for (unsigned from = blockIdx.x; from < items; from += 32 * gridDim.x) {
         const unsigned mine = from + lane * gridDim.x;
-        bool there = false;
-        if (mine < items) {
-            const Item found = find_item<kForm>(p, wave, sequences.first, mine);
-            there = found.first_slot >= 0;
-            store_item(base + Map::kFound + lane * Map::kItemBytes, found);
-        }
+        const bool there =
+            mine < items && find_item<kForm>(p, sequences.first, mine, base + Map::kFound + lane * Map::kItemBytes);
         unsigned left = __ballot_sync(0xffffffffu, there);
         if (lane == 0) {
             for (; left != 0; left &= left - 1) {

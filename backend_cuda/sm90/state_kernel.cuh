@@ -63,8 +63,8 @@ __device__ __forceinline__ void advance_states(const gdn_sm90_prefill &p, uint32
     for (;;) {
         mbarrier_wait(barriers.full(cursor.stage), cursor.parity);
         const uint32_t header = cursor.address<kForm>(base) + Stage<kForm>::kItem;
-        const ItemCounts item = read_counts(header);
-        if (item.chunks < 0) {
+        const ItemCounts counts = read_counts(header);
+        if (counts.chunks < 0) {
             break;
         }
         if (threadIdx.x % 32 == 0) {
@@ -72,24 +72,32 @@ __device__ __forceinline__ void advance_states(const gdn_sm90_prefill &p, uint32
         }
         __syncwarp();
         load_item_state<kForm>(p, read_item(chain.item()), chain.half(), chain.S);
-        if (item.total() == 0) {
+        if (counts.total() == 0) {
             chain.release(cursor);
             cursor.advance();
         }
-        /* The full chunks, then a shorter last one, whose tiles must be cleaned first. */
-        for (int part = 0; part < 2; ++part) {
-            const int chunks = part == 0 ? item.chunks : (item.tail > 0);
-            const int length = part == 0 ? GDN_SM90_CHUNK : item.tail;
-            if (chunks > 0) {
-                chain.start(cursor, length);
-                for (int c = 1; c < chunks; ++c) {
-                    StageCursor following = cursor;
-                    following.advance();
-                    chain.step(cursor, following);
-                    cursor = following;
-                }
-                chain.finish(cursor, length);
-                cursor.advance();
+        chain.open();
+        /* The full chunks, up to one after which the state is wanted; then a shorter last one, whose tiles must be cleaned
+         * first. */
+        for (int done = 0;;) {
+            const ItemCounts item = read_counts(chain.item()); /* read again: there are no registers to keep it in */
+            if (done == item.total()) {
+                break;
+            }
+            const int length = done < item.chunks ? GDN_SM90_CHUNK : item.tail;
+            const int chunks = done < item.chunks ? chunks_to_stop(p, item.index + done, item.chunks - done) : 1;
+            chain.start(cursor, length);
+            for (int c = 1; c < chunks; ++c) {
+                StageCursor following = cursor;
+                following.advance();
+                chain.step(cursor, following);
+                cursor = following;
+            }
+            chain.finish(cursor, length);
+            cursor.advance();
+            done += chunks;
+            if (kHasOutputs<kForm> && length == GDN_SM90_CHUNK) {
+                store_checkpoint(p, read_item(chain.item()), chain.half(), done, chain.S);
             }
         }
         store_item_state(p, read_item(chain.item()), chain.half(), chain.S);
@@ -210,6 +218,8 @@ __global__ void __launch_bounds__(StateBlock<kForm>::kThreads, StateBlock<kForm>
         barriers.init(kHasOutputs<kForm>);
     }
     __syncthreads();
+    allow_next_kernel();
+    wait_for_previous_kernel();
     if (warpgroup == 0) {
         registers_release<Block::kCopyRegisters>();
         const int warp = __shfl_sync(0xffffffffu, threadIdx.x / 32, 0);

@@ -49,7 +49,7 @@ template <Form kForm> struct StateMap {
     static constexpr uint32_t kO = kNewV + (kApart ? 2 * 8192 : 0); /* two tiles of O, 64 x 64: buffers, or halves */
     static constexpr uint32_t kOutputs = kO + (kHasOutputs<kForm> ? 2 * 8192 : 0); /* Output of each of them */
     static constexpr uint32_t kItems = kOutputs + 2 * 16; /* each state warp's current Item */
-    static constexpr uint32_t kItemBytes = 48;
+    static constexpr uint32_t kItemBytes = 64;
     static constexpr uint32_t kFound = kItems + 8 * kItemBytes; /* the copy warp's Items, one a lane */
     static constexpr uint32_t kBarriers = kFound + 32 * kItemBytes;
     static constexpr uint32_t kBytes = kBarriers + 8 * (2 * kStages + 8);
@@ -173,6 +173,7 @@ struct Item {
     int target;
     int target_entry;
     int first_slot; /* of the wave; -1 where there is no such item */
+    int index; /* which chunk of its sequence the first one is */
 
     __device__ __forceinline__ int total() const
     {
@@ -180,11 +181,14 @@ struct Item {
     }
 };
 
+static_assert(sizeof(Item) == 13 * 4, "the words of an item in shared memory, in this order");
+
 __device__ __forceinline__ void store_item(uint32_t address, const Item &item)
 {
     store_shared_16(address, make_uint4(item.chunks, item.tail, item.seq, item.head));
     store_shared_16(address + 16, make_uint4(item.half, item.token, item.row, item.source));
     store_shared_16(address + 32, make_uint4(item.source_entry, item.target, item.target_entry, item.first_slot));
+    store_shared_16(address + 48, make_uint4(item.index, 0, 0, 0));
 }
 
 __device__ __forceinline__ Item read_item(uint32_t address)
@@ -205,12 +209,13 @@ __device__ __forceinline__ Item read_item(uint32_t address)
     item.target = static_cast<int>(c.y);
     item.target_entry = static_cast<int>(c.z);
     item.first_slot = static_cast<int>(c.w);
+    item.index = static_cast<int>(load_shared_16(address + 48).x);
     return item;
 }
 
 /* An item's counts, equal in all lanes; the shuffle lets the compiler know. */
 struct ItemCounts {
-    int chunks, tail;
+    int chunks, tail, index;
 
     __device__ __forceinline__ int total() const
     {
@@ -221,14 +226,16 @@ struct ItemCounts {
 __device__ __forceinline__ ItemCounts read_counts(uint32_t address)
 {
     const uint4 a = load_shared_16(address);
-    return {__shfl_sync(0xffffffffu, static_cast<int>(a.x), 0), __shfl_sync(0xffffffffu, static_cast<int>(a.y), 0)};
+    const uint4 d = load_shared_16(address + 48);
+    return {__shfl_sync(0xffffffffu, static_cast<int>(a.x), 0), __shfl_sync(0xffffffffu, static_cast<int>(a.y), 0),
+            __shfl_sync(0xffffffffu, static_cast<int>(d.x), 0)};
 }
 
 /* One thread. */
 __device__ __forceinline__ void copy_item(uint32_t to, uint32_t from)
 {
 #pragma unroll
-    for (int i = 0; i < 3; ++i) {
+    for (int i = 0; i < 4; ++i) {
         store_shared_16(to + 16 * i, load_shared_16(from + 16 * i));
     }
 }

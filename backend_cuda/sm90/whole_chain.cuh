@@ -40,6 +40,12 @@ template <typename T> class WholeChain
         return my_.group;
     }
 
+    /* At an item's beginning. */
+    __device__ __forceinline__ void open()
+    {
+        token_ = read_item(item()).token;
+    }
+
     /* An item's first chunk, or one with fewer tokens, up to K S. */
     __device__ __forceinline__ void start(const StageCursor &cursor, int length)
     {
@@ -78,8 +84,6 @@ template <typename T> class WholeChain
             O_[i] = 0.0f;
         }
         pending_ = false;
-        const Item mine = read_item(item());
-        token_ = mine.token + (length < GDN_SM90_CHUNK ? mine.chunks * GDN_SM90_CHUNK : 0);
     }
 
     /* The rest of chunk `cursor`, and the next chunk up to K S. */
