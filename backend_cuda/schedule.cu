@@ -147,7 +147,9 @@ __global__ void __launch_bounds__(kScheduleThreads) schedule_kernel(const Schedu
     const int64_t slot_begin = s.bound * blockIdx.x / gridDim.x;
     const int64_t slot_end = s.bound * (blockIdx.x + 1) / gridDim.x;
     const bool reports = blockIdx.x == 0;
-    const bool refused = s.checked && s.fault->code != GDN_FAULT_NONE;
+    /* Not any code: block 0 may be reporting a row already. */
+    const int32_t found = s.checked ? s.fault->code : GDN_FAULT_NONE;
+    const bool refused = found == GDN_FAULT_SLOT_CONFLICT || found == GDN_FAULT_GATE;
     bool reported = refused;
     if (reports && !s.checked && threadIdx.x == 0) {
         *s.fault = gdn_metadata_fault{};

@@ -94,6 +94,36 @@ static void bad_metadata_is_found_by_its_row(void **state)
     bad_metadata(CASE_WRITE_SLOTS, 0, INT64_MAX, GDN_ERROR_INVALID_ARGUMENT, "write_slots[0]", not_first);
 }
 
+/* So many rows that several blocks build the chunk table: all of them leave out the same one. */
+static void one_bad_row_among_many_is_left_out_alone(void **state)
+{
+    (void)state;
+    enum { ROWS = 20000, BAD = 12345 };
+    const case_spec spec = {
+        .label = "many rows", .seed = 8, .head_k_dim = 8, .length = 1, .num_seqs = ROWS, .state_form = GDN_STATE_POOL};
+    test_case plain;
+    test_case c;
+    case_build(&plain, &spec);
+    case_build(&c, &spec);
+    REQUIRE_OK(case_run(context, &plain, NULL));
+    c.problem.check = 1;
+    ((int64_t *)(void *)case_before(&c, CASE_READ_SLOTS))[BAD] = INT64_MAX;
+    staged_case stage;
+    REQUIRE_OK(stage_open(&stage, context, &c));
+    REQUIRE(stage_run(&stage) == GDN_ERROR_INVALID_ARGUMENT);
+    require_message("read_slots[12345]");
+    REQUIRE(stage_collect(&stage) == 0);
+    const size_t row = 8 * sizeof(float);
+    const unsigned char *const o = case_after(&c, CASE_O);
+    const unsigned char *const other = case_after(&plain, CASE_O);
+    REQUIRE(memcmp(o, other, BAD * row) == 0);
+    REQUIRE(memcmp(o + BAD * row, case_before(&c, CASE_O) + BAD * row, row) == 0);
+    REQUIRE(memcmp(o + (BAD + 1) * row, other + (BAD + 1) * row, (ROWS - BAD - 1) * row) == 0);
+    stage_close(&stage);
+    case_free(&plain);
+    case_free(&c);
+}
+
 /* With check = 1 slot conflicts and gate ranges are looked at, too, and nothing at all is written. */
 static void conflicts_and_gates_are_found_when_asked_for(void **state)
 {
@@ -311,6 +341,7 @@ int main(int argc, char **argv)
     gdn_context_destroy(&probe);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(bad_metadata_is_found_by_its_row),
+        cmocka_unit_test(one_bad_row_among_many_is_left_out_alone),
         cmocka_unit_test(conflicts_and_gates_are_found_when_asked_for),
         cmocka_unit_test(host_pointers_are_refused_by_name),
         cmocka_unit_test(device_pointers_are_refused_by_the_cpu),
