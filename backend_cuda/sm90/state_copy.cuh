@@ -28,10 +28,9 @@ __device__ __forceinline__ bool find_item(const gdn_sm90_prefill &p, int first_s
         multiplier = number % 2 != 0;
         number /= 2;
     }
-    if (kTiles<kForm> == 1) {
-        put(offsetof(Item, half), number % 2);
-        number /= 2;
-    }
+    constexpr unsigned kHalves = 2 / kTiles<kForm>;
+    put(offsetof(Item, half), number % kHalves);
+    number /= kHalves;
     put(offsetof(Item, head), number % p.num_v_heads);
     number /= p.num_v_heads;
     const int seq = first_seq + static_cast<int>(number / p.max_segments);
