@@ -278,16 +278,17 @@ typedef struct decode_cut {
     int64_t items;
 } decode_cut;
 
-/* Whole heads, unless there are fewer than four for each thread. */
+/* Whole heads where they share out evenly or there are many; else parts of them. */
 static decode_cut choose_cut(const gdn_decode_run *run, int team)
 {
     const gdn_problem *p = run->problem;
     const int64_t heads = run->args->num_rows * p->num_v_heads;
     int columns = p->head_v_dim;
-    while (team > 1 && columns > ROWS && heads * (p->head_v_dim / columns) < 4 * (int64_t)team) {
+    int parts = 1;
+    while (columns > ROWS && heads * parts < 4 * (int64_t)team && heads * parts % team != 0) {
         columns = (columns / 2 + ROWS - 1) / ROWS * ROWS;
+        parts = (p->head_v_dim + columns - 1) / columns;
     }
-    const int parts = (p->head_v_dim + columns - 1) / columns;
     return (decode_cut){parts, columns, heads * parts};
 }
 
@@ -320,7 +321,9 @@ gdn_status gdn_fused_decode_run(const gdn_cpu_kernels *kernels, int threads, con
     team = cut.items < team ? (int)cut.items : team;
 #ifdef _OPENMP
     if (team > 1) {
-        const int64_t batch = cut.items / (team * 8) + 1; /* few enough to balance, many enough to stream */
+        /* One batch a thread, of neighbours in memory; where there is much to do, several, so that no thread waits long. */
+        const int64_t per_thread = (cut.items + team - 1) / team;
+        const int64_t batch = per_thread <= 8 ? per_thread : per_thread / 8;
 #pragma omp parallel num_threads(team)
         {
             const uint64_t mode = gdn_float_mode_flush();
