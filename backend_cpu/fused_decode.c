@@ -165,6 +165,13 @@ static block_view view_of(const gdn_state_layout *layout, void *data, int64_t he
                         layout->k_stride == 1 ? layout->v_stride : layout->k_stride};
 }
 
+/* Elements from a block to the one that is read next: in the same head, or in the one after it. */
+static ptrdiff_t block_ahead(const gdn_problem *p, const gdn_state_layout *layout, int first, int count)
+{
+    const bool last = first + count >= p->head_v_dim;
+    return (ptrdiff_t)(last ? layout->head_stride - first * layout->v_stride : count * layout->v_stride);
+}
+
 /* Columns first .. first + count - 1 of v through all tokens. */
 static void run_block(const decode_work *w, const gdn_state_place *place, int64_t row, int hv, int first, int count,
                       const token_terms *terms)
@@ -215,7 +222,7 @@ static void run_block(const decode_work *w, const gdn_state_place *place, int64_
             .o = o,
             .src = src,
             .src_stride = src_stride,
-            .src_ahead = src != w->tile ? count * (v_rows ? src_stride : 1) : 0,
+            .src_ahead = src != w->tile ? block_ahead(p, place->source_layout, first, count) : 0,
             .dst = to_target ? target.data : w->tile,
             .dst_stride = to_target ? target.stride : cols,
         };

@@ -37,7 +37,7 @@ GDN_INLINE void decode_vk_dots(const gdn_decode_step *s, int row, float u[DECODE
             const vf x = vf_load(at);
             acc[i] = vf_fma(x, kd, acc[i]);
             acc[i + DECODE_ROWS] = vf_fma(x, qd, acc[i + DECODE_ROWS]);
-            if (ahead) {
+            if (ahead && i < DECODE_ROWS / 2) { /* the others in the update: a burst would be dropped */
                 __builtin_prefetch(at + ahead, 1, 3);
             }
         }
@@ -56,7 +56,7 @@ GDN_INLINE void decode_vk_update(const gdn_decode_step *s, int row, const float 
     const int K = s->head_k_dim;
     const float *const k = s->k, *const src = s->src + row * s->src_stride;
     float *const dst = s->dst + row * s->dst_stride;
-    const ptrdiff_t src_stride = s->src_stride, dst_stride = s->dst_stride;
+    const ptrdiff_t src_stride = s->src_stride, dst_stride = s->dst_stride, ahead = s->src_ahead;
     const vf alpha = vf_set1(s->alpha);
     vf ui[DECODE_ROWS];
     GDN_UNROLL
@@ -67,8 +67,11 @@ GDN_INLINE void decode_vk_update(const gdn_decode_step *s, int row, const float 
         const vf kd = vf_load(k + d);
         GDN_UNROLL
         for (int i = 0; i < DECODE_ROWS; i++) {
-            const vf x = vf_mul(alpha, vf_load(src + i * src_stride + d));
-            vf_store(dst + i * dst_stride + d, vf_fma(kd, ui[i], x));
+            const float *at = src + i * src_stride + d;
+            vf_store(dst + i * dst_stride + d, vf_fma(kd, ui[i], vf_mul(alpha, vf_load(at))));
+            if (ahead && i >= DECODE_ROWS / 2) {
+                __builtin_prefetch(at + ahead, 1, 3);
+            }
         }
     }
 }
@@ -92,7 +95,7 @@ GDN_INLINE void decode_kv_columns(const gdn_decode_step *s, int col, const int V
 {
     const int K = s->head_k_dim;
     const float *const k = s->k, *const q = s->q;
-    const ptrdiff_t src_stride = s->src_stride, dst_stride = s->dst_stride;
+    const ptrdiff_t src_stride = s->src_stride, dst_stride = s->dst_stride, ahead = s->src_ahead;
     const float *src = s->src + col;
     float *dst = s->dst + col;
     vf ks[DECODE_VECTORS], qs[DECODE_VECTORS];
@@ -107,6 +110,9 @@ GDN_INLINE void decode_kv_columns(const gdn_decode_step *s, int col, const int V
             const vf x = vf_load(src + d * src_stride + c * VF_LANES);
             ks[c] = vf_fma(x, kd, ks[c]);
             qs[c] = vf_fma(x, qd, qs[c]);
+            if (ahead && c % 2 == 0) {
+                __builtin_prefetch(src + d * src_stride + c * VF_LANES + ahead, 1, 3);
+            }
         }
     }
     GDN_UNROLL
@@ -119,6 +125,9 @@ GDN_INLINE void decode_kv_columns(const gdn_decode_step *s, int col, const int V
         GDN_UNROLL
         for (int c = 0; c < VECTORS; c++) {
             const vf x = vf_load(src + d * src_stride + c * VF_LANES);
+            if (ahead && c % 2 != 0) {
+                __builtin_prefetch(src + d * src_stride + c * VF_LANES + ahead, 1, 3);
+            }
             vf_store(dst + d * dst_stride + c * VF_LANES, vf_fma(kd, ks[c], vf_mul(alpha, x)));
         }
     }
