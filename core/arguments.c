@@ -111,27 +111,12 @@ static bool ranges_meet(uintptr_t a, int64_t a_bytes, uintptr_t b, int64_t b_byt
     return a_bytes > 0 && b_bytes > 0 && a < b + (uintptr_t)b_bytes && b < a + (uintptr_t)a_bytes;
 }
 
-/* Two views into rows of one packed buffer (q, k, v, o side by side) have ranges that meet and elements that do not: with
- * one common period, they are apart if what each covers of a period is. The period is the largest stride both have. */
-static bool are_interleaved_apart(const gdn_argument *a, const gdn_argument *b)
+/* Whether two arguments keep apart within every `period` bytes: all their strides below it stay inside one period, the
+ * others step by whole periods, and what each covers of a period does not meet. */
+static bool are_apart_by_period(const gdn_argument *a, const gdn_argument *b, int64_t period)
 {
-    int64_t period = 0;
-    for (int32_t i = 0; i < a->dims.rank; ++i) {
-        const int64_t stride = a->dims.stride[i] * (int64_t)a->element;
-        for (int32_t j = 0; j < b->dims.rank; ++j) {
-            if (a->dims.size[i] > 1 && b->dims.size[j] > 1 && stride == b->dims.stride[j] * (int64_t)b->element &&
-                stride > period) {
-                period = stride;
-            }
-        }
-    }
-    if (period == 0) {
-        return false;
-    }
-    /* What one period holds: the reach of all dimensions whose strides are below it. One that is no multiple of the
-     * period and larger would wander through it, so it forbids the argument. */
-    int64_t reach[2];
     const gdn_argument *const both[2] = {a, b};
+    int64_t reach[2];
     for (int k = 0; k < 2; ++k) {
         reach[k] = (int64_t)both[k]->element;
         for (int32_t i = 0; i < both[k]->dims.rank; ++i) {
@@ -153,6 +138,19 @@ static bool are_interleaved_apart(const gdn_argument *a, const gdn_argument *b)
         (int64_t)(pb >= pa ? (pb - pa) % (uintptr_t)period
                            : ((uintptr_t)period - (pa - pb) % (uintptr_t)period) % (uintptr_t)period);
     return distance >= reach[0] && distance + reach[1] <= period;
+}
+
+/* Two views into rows of one packed buffer (q, k, v, o side by side) have ranges that meet and elements that do not: some
+ * stride of theirs, that of a token or of a row, is the period of a packed row. */
+static bool are_interleaved_apart(const gdn_argument *a, const gdn_argument *b)
+{
+    for (int32_t i = 0; i < a->dims.rank; ++i) {
+        const int64_t period = a->dims.stride[i] * (int64_t)a->element;
+        if (a->dims.size[i] > 1 && period > 0 && are_apart_by_period(a, b, period)) {
+            return true;
+        }
+    }
+    return false;
 }
 
 static gdn_status check_one(const gdn_argument *argument, const gdn_context *context)

@@ -190,6 +190,23 @@ static void a_refused_call_leaves_the_plan_usable(void **unused)
     NO_COMPLAINTS(complaints);
 }
 
+static void pointers_below_a_raised_alignment(void **unused)
+{
+    (void)unused;
+    test_case c;
+    build_dense_case(&c);
+    c.problem.v.alignment = 64;
+    staged_case stage;
+    REQUIRE_OK(stage_open(&stage, test_context(), &c));
+    REQUIRE_OK(stage_run(&stage));
+    stage.prefill.v = (const char *)stage.prefill.v + 16;
+    stage.prefill.total_tokens = TOKENS - 1;
+    const expectation want = {GDN_ERROR_INVALID_ARGUMENT, "v", "64", false};
+    NO_COMPLAINTS(judge_refusal(&stage, &want));
+    stage_close(&stage);
+    case_free(&c);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -197,6 +214,7 @@ int main(void)
         cmocka_unit_test(null_pointers),
         cmocka_unit_test(pointers_the_problem_has_no_use_for),
         cmocka_unit_test(pointers_below_their_alignment),
+        cmocka_unit_test(pointers_below_a_raised_alignment),
         cmocka_unit_test(outputs_over_other_arguments),
         cmocka_unit_test(counts_out_of_range),
         cmocka_unit_test(an_equal_length_batch_that_does_not_divide),

@@ -96,11 +96,55 @@ static void num_tokens_out_of_range(void **unused)
     NO_COMPLAINTS(complaints);
 }
 
+/* More slots than are sorted on the stack: every pair that meets is found, none that does not. */
+static void one_conflict_among_many_slots_is_found(void **unused)
+{
+    (void)unused;
+    enum { MANY = 300 };
+    static int64_t read[MANY], write[MANY];
+    static const int64_t spoiled[][2] = {{0, MANY - 1}, {MANY - 1, 0}, {150, 151}};
+    for (int n = 0; n < MANY; n++) {
+        read[n] = 2 * ((n * 7) % MANY);
+        write[n] = read[n] + 1;
+    }
+    int complaints = 0;
+    for (size_t i = 0; i <= COUNT_OF(spoiled); i++) {
+        const case_spec spec = {.label = "300 sequences",
+                                .seed = 96,
+                                .num_k_heads = 1,
+                                .head_k_dim = 16,
+                                .length = 1,
+                                .num_seqs = MANY,
+                                .state_form = GDN_STATE_POOL,
+                                .num_slots = 2 * MANY,
+                                .read_slots = read,
+                                .write_slots = write};
+        test_case c;
+        case_build(&c, &spec);
+        if (i == COUNT_OF(spoiled)) {
+            complaints += check_built_case(test_context(), &c);
+        } else {
+            c.problem.check = 1;
+            PUT_INDEX(CASE_WRITE_SLOTS, spoiled[i][0], read[spoiled[i][1]]);
+            staged_case stage;
+            REQUIRE_OK(stage_open(&stage, test_context(), &c));
+            const expectation want = {GDN_ERROR_SLOT_CONFLICT, "slot", "", true};
+            complaints += judge_refusal(&stage, &want);
+            stage_close(&stage);
+        }
+        case_free(&c);
+    }
+    NO_COMPLAINTS(complaints);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(sequence_bounds),          cmocka_unit_test(slots_out_of_range_or_in_conflict),
-        cmocka_unit_test(checkpoints_out_of_order), cmocka_unit_test(gates_out_of_range),
+        cmocka_unit_test(sequence_bounds),
+        cmocka_unit_test(slots_out_of_range_or_in_conflict),
+        cmocka_unit_test(one_conflict_among_many_slots_is_found),
+        cmocka_unit_test(checkpoints_out_of_order),
+        cmocka_unit_test(gates_out_of_range),
         cmocka_unit_test(num_tokens_out_of_range),
     };
     return RUN_SUITE("bad metadata", tests);

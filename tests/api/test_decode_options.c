@@ -101,7 +101,7 @@ static void strided_operands_and_states(void **unused)
 {
     (void)unused;
     int complaints = 0;
-    for (operand_style style = OPERANDS_DENSE; style <= OPERANDS_SHIFTED; style++) {
+    for (operand_style style = OPERANDS_DENSE; style <= OPERANDS_PACKED_WITH_OUTPUT; style++) {
         for (state_style states = STATES_VK; states <= STATES_SHIFTED; states++) {
             for (size_t io = 0; io < COUNT_OF(dtypes); io++) {
                 char label[96];

@@ -37,7 +37,7 @@ static void strided_operands_equal_dense_ones(void **unused)
     static const int64_t tokens[] = {1, 9, 63, 64, 65, 130};
     static const int32_t heads[][2] = {{2, 2}, {2, 6}};
     int complaints = 0;
-    for (operand_style style = OPERANDS_PACKED; style <= OPERANDS_SHIFTED; style++) {
+    for (operand_style style = OPERANDS_PACKED; style <= OPERANDS_PACKED_WITH_OUTPUT; style++) {
         for (size_t t = 0; t < COUNT_OF(tokens); t++) {
             for (size_t h = 0; h < COUNT_OF(heads); h++) {
                 for (size_t io = 0; io < COUNT_OF(dtypes); io++) {
@@ -159,9 +159,10 @@ static void pools_by_slots(void **unused)
     int complaints = 0;
     for (state_style style = STATES_VK; style <= STATES_SHIFTED; style++) {
         for (int wide = 0; wide < 2; wide++) {
-            for (int policy = 0; policy < 3; policy++) {
+            for (int policy = 0; policy < 4; policy++) {
                 for (size_t state = 0; state < COUNT_OF(dtypes); state++) {
-                    static const char *const policies[] = {"in place", "other slots", "not written"};
+                    static const char *const policies[] = {"in place", "other slots", "not written",
+                                                           "the same slots in another array"};
                     char label[96];
                     snprintf(label, sizeof(label), "pool style %d, slots %s, %s, %s states", (int)style,
                              wide ? "i64" : "i32", policies[policy], gdn_dtype_name(dtypes[state]));
@@ -181,7 +182,7 @@ static void pools_by_slots(void **unused)
                                             .no_write_slots = policy == 2,
                                             .num_slots = 11,
                                             .read_slots = SLOTS(7, 2, 0, 5),
-                                            .write_slots = SLOTS(10, 3, 1, 9),
+                                            .write_slots = policy == 3 ? SLOTS(7, 2, 0, 5) : SLOTS(10, 3, 1, 9),
                                             .has_initial_state = FLAGS(1, 1, 0, 255)};
                     complaints += check_case(&spec);
                 }

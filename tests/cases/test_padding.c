@@ -69,6 +69,24 @@ static void batches_of_nothing_but_padding(void **unused)
     }
 }
 
+/* A row is skipped where either of its slots is negative. */
+static void a_negative_write_slot_skips_the_row(void **unused)
+{
+    (void)unused;
+    for (int decode = 0; decode < 2; decode++) {
+        const case_spec spec = {.label = "write slots 3 -1 5",
+                                .seed = 906,
+                                .operation = decode ? GDN_OPERATION_DECODE : GDN_OPERATION_PREFILL,
+                                .num_k_heads = 2,
+                                .lengths = LENGTHS(20, 0, 3),
+                                .num_seqs = 3,
+                                .state_form = GDN_STATE_POOL,
+                                .read_slots = SLOTS(0, 1, 2),
+                                .write_slots = SLOTS(3, -1, 5)};
+        NO_COMPLAINTS(check_case(&spec));
+    }
+}
+
 /* Entry 8: -1 turned into slot 0, which is somebody's. 64 steps with loud padding rows. */
 static void padding_does_not_share_slot_zero(void **unused)
 {
@@ -148,6 +166,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(negative_slots_are_no_offsets),
         cmocka_unit_test(batches_of_nothing_but_padding),
+        cmocka_unit_test(a_negative_write_slot_skips_the_row),
         cmocka_unit_test(padding_does_not_share_slot_zero),
         cmocka_unit_test(rows_past_the_last_token_keep_their_bits),
         cmocka_unit_test(many_negative_slots_are_no_conflict),

@@ -137,12 +137,18 @@ static void lay_out_packed(test_case *c)
 {
     gdn_problem *const p = &c->problem;
     const int64_t k_width = (int64_t)p->num_k_heads * p->head_k_dim, v_width = (int64_t)p->num_v_heads * p->head_v_dim;
-    const int64_t row = 2 * k_width + v_width;
+    const bool with_output = c->spec.operands == OPERANDS_PACKED_WITH_OUTPUT;
+    const int64_t row = 2 * k_width + v_width + (with_output ? v_width : 0);
     p->q.token_stride = p->k.token_stride = p->v.token_stride = row;
-    add_buffer(c, CASE_Q, (size_t)(c->total_tokens * row) * format_size(p->q.dtype), 0, false);
+    add_buffer(c, CASE_Q, (size_t)(c->total_tokens * row) * format_size(p->q.dtype), 0, with_output);
     view_into(c, CASE_K, CASE_Q, k_width);
     view_into(c, CASE_V, CASE_Q, 2 * k_width);
-    add_buffer(c, CASE_O, (size_t)(c->total_tokens * v_width) * format_size(p->o.dtype), 0, true);
+    if (with_output) {
+        p->o.token_stride = row;
+        view_into(c, CASE_O, CASE_Q, 2 * k_width + v_width);
+    } else {
+        add_buffer(c, CASE_O, (size_t)(c->total_tokens * v_width) * format_size(p->o.dtype), 0, true);
+    }
 }
 
 static void lay_out_gates(test_case *c, int64_t head_stride, int64_t beta_offset)
@@ -195,7 +201,7 @@ static void lay_out_operands(test_case *c)
     p->q.dtype = p->k.dtype = p->v.dtype = p->o.dtype = s->dtype;
     p->gate.dtype = s->gate_dtype;
     p->beta.dtype = s->beta_dtype;
-    if (s->operands == OPERANDS_PACKED) {
+    if (s->operands == OPERANDS_PACKED || s->operands == OPERANDS_PACKED_WITH_OUTPUT) {
         lay_out_packed(c);
         lay_out_gates(c, 1, p->num_v_heads);
         return;

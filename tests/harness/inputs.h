@@ -46,7 +46,8 @@ typedef enum operand_style {
     OPERANDS_PADDED, /* every operand has odd token and head strides of its own */
     OPERANDS_INTERLEAVED, /* gate and beta alternate: head stride 2; q, k, v, o [heads, tokens, dim] */
     OPERANDS_SHIFTED, /* dense, each base pointer one element off its 16-byte boundary; alignment says so */
-    OPERANDS_PADDED_ROWS /* as PADDED, but gate and beta have a head stride of 1 */
+    OPERANDS_PADDED_ROWS, /* as PADDED, but gate and beta have a head stride of 1 */
+    OPERANDS_PACKED_WITH_OUTPUT /* as PACKED, and o beside them: [q | k | v | o] */
 } operand_style;
 
 typedef enum state_style {

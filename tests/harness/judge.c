@@ -217,7 +217,8 @@ static int judge_states(const test_case *c, const reference_result *ref)
 static void allow(const test_case *c, case_operand operand, unsigned char *expected, int64_t index, gdn_dtype dtype)
 {
     const size_t size = format_size(dtype);
-    memcpy(expected + (size_t)index * size, case_after(c, operand) + (size_t)index * size, size);
+    memcpy(expected + c->view[operand].offset + (size_t)index * size, case_after(c, operand) + (size_t)index * size,
+           size);
 }
 
 static void allow_state(const test_case *c, case_operand operand, unsigned char *expected, int64_t slot)
@@ -280,7 +281,7 @@ int judge_untouched(const test_case *c, const reference_result *ref)
         unsigned char *const expected = malloc(buffer->bytes);
         REQUIRE(expected != NULL);
         memcpy(expected, buffer->before, buffer->bytes);
-        if (operand == CASE_O) {
+        if (c->view[CASE_O].buffer == (int32_t)operand) {
             for (int64_t t = 0; t < ref->num_tokens; t++) {
                 for (int32_t head = 0; ref->token_written[t] && head < c->problem.num_v_heads; head++) {
                     for (int32_t d = 0; d < c->problem.head_v_dim; d++) {
