@@ -103,7 +103,7 @@ fi
 
 # A version or a component that is not there is refused by name.
 refused() {
-    if cmake -S "$work/refused" -B "$work/refused/build" "-DCMAKE_PREFIX_PATH=$prefix" "-DARGUMENTS=$1"; then return 1; fi
+    if cmake -G "$generator" -S "$work/refused" -B "$work/refused/build" "-DCMAKE_PREFIX_PATH=$prefix" "-DARGUMENTS=$1"; then return 1; fi
 }
 mkdir "$work/refused"
 printf '%s\n' 'cmake_minimum_required(VERSION 3.24)' 'project(refused C)' 'find_package(gdn ${ARGUMENTS} REQUIRED)' \

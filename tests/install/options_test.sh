@@ -7,11 +7,13 @@ source_dir=$1
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 failed=0
+generator="Unix Makefiles"
+if command -v ninja >/dev/null; then generator=Ninja; fi
 
 # configure <options>...: a library-only configuration that finds nothing installed but the compiler.
 configure() {
     rm -rf "$work/build"
-    cmake -S "$source_dir" -B "$work/build" -DGDN_BUILD_TESTS=OFF -DGDN_BUILD_TOOLS=OFF -DGDN_BUILD_EXAMPLES=OFF \
+    cmake -G "$generator" -S "$source_dir" -B "$work/build" -DGDN_BUILD_TESTS=OFF -DGDN_BUILD_TOOLS=OFF -DGDN_BUILD_EXAMPLES=OFF \
         -DGDN_BUILD_BENCH=OFF -DGDN_OPENMP=OFF "$@" >"$work/log" 2>&1
 }
 
