@@ -122,6 +122,7 @@ static void fill_key(test_case *c, case_operand operand, test_random *random, in
     const int32_t dim = c->problem.head_k_dim;
     double x[1024], sum = 0;
     for (int32_t d = 0; d < dim; d++) {
+        x[d] = 0;
         switch (c->spec.keys) {
         case KEYS_NORMAL:
             x[d] = random_normal(random);
