@@ -29,7 +29,7 @@ def fail(text):
 def documents():
     for path in sorted(ROOT.rglob("*.md")):
         parts = path.relative_to(ROOT).parts
-        if not parts[0].startswith("build") and ".git" not in parts:
+        if not parts[0].startswith(("build", ".")):
             yield path
 
 
