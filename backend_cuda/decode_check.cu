@@ -27,7 +27,7 @@ __device__ __forceinline__ int64_t slot_use(const gdn_decode_params &p, int64_t 
 }
 
 /* A thread a row: no other row may read or write what it writes. */
-__global__ void __launch_bounds__(kThreads) check_slots_kernel(const gdn_decode_params p)
+__global__ void __launch_bounds__(kThreads, 4) check_slots_kernel(const gdn_decode_params p)
 {
     const int64_t stride = static_cast<int64_t>(gridDim.x) * kThreads;
     for (int64_t n = blockIdx.x * static_cast<int64_t>(kThreads) + threadIdx.x; n < p.num_rows; n += stride) {
@@ -50,7 +50,7 @@ __global__ void __launch_bounds__(kThreads) check_slots_kernel(const gdn_decode_
 }
 
 /* A thread a (row, token, head). */
-__global__ void __launch_bounds__(kThreads) check_gates_kernel(const gdn_decode_params p)
+__global__ void __launch_bounds__(kThreads, 4) check_gates_kernel(const gdn_decode_params p)
 {
     const int64_t stride = static_cast<int64_t>(gridDim.x) * kThreads;
     const int64_t count = p.num_rows * p.tokens_per_row * p.num_v_heads;

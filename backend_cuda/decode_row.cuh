@@ -17,14 +17,29 @@ struct Row {
     int32_t code; /* gdn_fault: wrong, and to be left alone */
     int64_t value; /* the wrong one */
     bool skipped; /* wrong, or by a negative slot */
+    bool has_initial_state;
 };
 
 __device__ __forceinline__ Row row_of(const gdn_decode_params &p, int64_t n)
 {
-    Row row = {n, n, p.num_tokens ? p.num_tokens[n] : p.tokens_per_row, GDN_FAULT_NONE, 0, false};
+    /* All loads first. */
+    const int words = p.slots_dtype == GDN_DTYPE_I64 ? 2 : 1;
+    Row row = {n, n, p.tokens_per_row, GDN_FAULT_NONE, 0, false, p.initial_state.data != nullptr};
+    uint8_t has = 1;
     if (p.read_slots) {
-        row.read = load_index(p.read_slots, p.slots_dtype, n);
-        row.write = p.write_slots ? load_index(p.write_slots, p.slots_dtype, n) : 0;
+        row.read = load_words(p.read_slots, words, n);
+    }
+    if (p.write_slots) {
+        row.write = load_words(p.write_slots, words, n);
+    }
+    if (p.num_tokens) {
+        row.tokens = p.num_tokens[n];
+    }
+    if (p.has_initial_state) {
+        has = p.has_initial_state[n];
+    }
+    row.has_initial_state = row.has_initial_state && has != 0;
+    if (p.read_slots) {
         row.skipped = row.read < 0 || row.write < 0;
         if (!row.skipped && row.read >= p.num_slots) {
             row.code = GDN_FAULT_READ_SLOT;
@@ -78,73 +93,6 @@ __device__ inline void report_rows(const gdn_decode_params &p)
     }
 }
 
-/* A token in shared memory: k, q (normalised), then alpha, beta and q.k. */
-__device__ __forceinline__ int token_floats(int head_k_dim)
-{
-    return 2 * head_k_dim + 4;
-}
-
-__device__ __forceinline__ float warp_sum(float x)
-{
-#pragma unroll
-    for (int step = 16; step > 0; step /= 2) {
-        x += __shfl_xor_sync(0xffffffffu, x, step);
-    }
-    return x;
-}
-
-/* One warp: token t of row n, for value head `head`, to `out`. */
-__device__ __forceinline__ void prepare_token(const gdn_decode_params &p, int64_t n, int t, int head, float *out)
-{
-    const int lane = threadIdx.x % 32;
-    const int K = p.head_k_dim;
-    const int k_head = p.tiled_heads ? head % p.num_k_heads : head / p.heads_per_group;
-    const int64_t q_at = n * p.q.row_stride + t * p.q.token_stride + k_head * p.q.head_stride;
-    const int64_t k_at = n * p.k.row_stride + t * p.k.token_stride + k_head * p.k.head_stride;
-    const float gate = load_element(p.gate.data, p.gate.dtype,
-                                    n * p.gate.row_stride + t * p.gate.token_stride + head * p.gate.head_stride);
-    const float b = load_element(p.beta.data, p.beta.dtype,
-                                 n * p.beta.row_stride + t * p.beta.token_stride + head * p.beta.head_stride);
-    const bool raw = p.gate_form == GDN_GATE_RAW;
-    const float A_log = raw ? p.A_log[head] : 0.0f;
-    const float dt_bias = raw && p.dt_bias ? p.dt_bias[head] : 0.0f;
-
-    float kk = 0.0f, qq = 0.0f, qk = 0.0f;
-    for (int d = lane; d < K; d += 32) {
-        const float k = load_element(p.k.data, p.k.dtype, k_at + d);
-        const float q = load_element(p.q.data, p.q.dtype, q_at + d);
-        kk = fmaf(k, k, kk);
-        qq = fmaf(q, q, qq);
-        qk = fmaf(q, k, qk);
-        out[d] = k;
-        out[K + d] = q;
-    }
-    float k_norm = 1.0f, q_norm = 1.0f;
-    if (p.qk_norm != GDN_QK_NORM_NONE) {
-        k_norm = norm_factor(warp_sum(kk), p.qk_norm, p.qk_norm_eps);
-        q_norm = norm_factor(warp_sum(qq), p.qk_norm, p.qk_norm_eps);
-        for (int d = lane; d < K; d += 32) {
-            out[d] *= k_norm;
-            out[K + d] *= q_norm;
-        }
-    }
-    qk = warp_sum(qk) * k_norm * q_norm;
-    if (lane == 0) {
-        out[2 * K] = p.gate_form == GDN_GATE_DECAY ? gate : expf(log_decay_of(gate, p.gate_form, A_log, dt_bias));
-        out[2 * K + 1] = beta_of(b, p.beta_form, p.beta_scale);
-        out[2 * K + 2] = qk;
-    }
-}
-
-/* The whole block: tokens t0 .. t0 + count - 1 of a row, a warp each. The caller synchronises. */
-__device__ __forceinline__ void prepare_tokens(const gdn_decode_params &p, int64_t n, int t0, int count, int head,
-                                               float *out)
-{
-    for (int i = threadIdx.x / 32; i < count; i += blockDim.x / 32) {
-        prepare_token(p, n, t0 + i, head, out + i * token_floats(p.head_k_dim));
-    }
-}
-
 /* The block's place in the grid: block 0 reports, the others each take columns of one head of one row. */
 struct Place {
     int64_t row;
@@ -161,6 +109,137 @@ __device__ __forceinline__ Place place_of(const gdn_decode_params &p, int column
     place.head = static_cast<int>(block / v_blocks % p.num_v_heads);
     place.row = block / v_blocks / p.num_v_heads;
     return place;
+}
+
+/* A token in shared memory: k, q (normalised), alpha, beta, q.k and a gap, then v of the block's columns. */
+__host__ __device__ __forceinline__ int token_floats(int head_k_dim)
+{
+    return 2 * head_k_dim + 4 + GDN_DECODE_MAX_COLUMNS;
+}
+
+__device__ __forceinline__ float warp_sum(float x)
+{
+#pragma unroll
+    for (int step = 16; step > 0; step /= 2) {
+        x += __shfl_xor_sync(0xffffffffu, x, step);
+    }
+    return x;
+}
+
+constexpr int kTokenLoads = 4; /* of q and of k that a lane has under way at once */
+
+/* One token's q, k, v and gates on their way, a warp's share of them: `issue` starts the loads, `finish` puts the
+ * prepared token into shared memory. */
+template <bool k16Bit> struct TokenLoads {
+    int64_t q_at, k_at;
+    uint32_t k_bits[kTokenLoads], q_bits[kTokenLoads], v_bits[GDN_DECODE_MAX_COLUMNS / 32];
+    uint32_t gate_bits, beta_bits;
+    float A_log, dt_bias;
+
+    __device__ __forceinline__ void load_group(const gdn_decode_params &p, int d0)
+    {
+        const int lane = threadIdx.x % 32;
+#pragma unroll
+        for (int i = 0; i < kTokenLoads; ++i) {
+            const int d = min(d0 + 32 * i + lane, p.head_k_dim - 1);
+            k_bits[i] = load_bits<k16Bit>(p.k.data, k_at + d);
+            q_bits[i] = load_bits<k16Bit>(p.q.data, q_at + d);
+        }
+    }
+
+    /* Token t of a row, for `columns` columns of V of one value head. */
+    __device__ __forceinline__ void issue(const gdn_decode_params &p, const Place &place, int t, int columns)
+    {
+        const int lane = threadIdx.x % 32;
+        const int head = place.head;
+        const int k_head = p.tiled_heads ? head % p.num_k_heads : head / p.heads_per_group;
+        q_at = place.row * p.q.row_stride + t * p.q.token_stride + k_head * p.q.head_stride;
+        k_at = place.row * p.k.row_stride + t * p.k.token_stride + k_head * p.k.head_stride;
+        gate_bits = load_halves(p.gate.data, p.gate.dtype == GDN_DTYPE_F32 ? 2 : 1,
+                                place.row * p.gate.row_stride + t * p.gate.token_stride + head * p.gate.head_stride);
+        beta_bits = load_halves(p.beta.data, p.beta.dtype == GDN_DTYPE_F32 ? 2 : 1,
+                                place.row * p.beta.row_stride + t * p.beta.token_stride + head * p.beta.head_stride);
+        A_log = 0.0f;
+        dt_bias = 0.0f;
+        if (p.A_log) {
+            A_log = p.A_log[head];
+        }
+        if (p.dt_bias) {
+            dt_bias = p.dt_bias[head];
+        }
+        load_group(p, 0);
+        const int64_t v_at = place.row * p.v.row_stride + t * p.v.token_stride + head * p.v.head_stride;
+#pragma unroll
+        for (int i = 0; i < GDN_DECODE_MAX_COLUMNS / 32; ++i) {
+            v_bits[i] = 0;
+            if (32 * i + lane < columns) {
+                v_bits[i] = load_bits<k16Bit>(p.v.data, v_at + min(place.v0 + 32 * i + lane, p.head_v_dim - 1));
+            }
+        }
+    }
+
+    static __device__ __forceinline__ float gate_value(uint32_t bits, int32_t dtype)
+    {
+        return dtype == GDN_DTYPE_F32 ? __uint_as_float(bits) : float_of_bits<true>(bits, dtype);
+    }
+
+    __device__ __forceinline__ void finish(const gdn_decode_params &p, float *out)
+    {
+        const int lane = threadIdx.x % 32;
+        const int K = p.head_k_dim;
+        float kk = 0.0f, qq = 0.0f, qk = 0.0f;
+        for (int d0 = 0; d0 < K; d0 += 32 * kTokenLoads) {
+            if (d0 > 0) {
+                load_group(p, d0);
+            }
+#pragma unroll
+            for (int i = 0; i < kTokenLoads; ++i) {
+                const int d = d0 + 32 * i + lane;
+                if (d < K) {
+                    const float k = float_of_bits<k16Bit>(k_bits[i], p.k.dtype);
+                    const float q = float_of_bits<k16Bit>(q_bits[i], p.q.dtype);
+                    kk = fmaf(k, k, kk);
+                    qq = fmaf(q, q, qq);
+                    qk = fmaf(q, k, qk);
+                    out[d] = k;
+                    out[K + d] = q;
+                }
+            }
+        }
+        float k_norm = 1.0f, q_norm = 1.0f;
+        if (p.qk_norm != GDN_QK_NORM_NONE) {
+            k_norm = norm_factor(warp_sum(kk), p.qk_norm, p.qk_norm_eps);
+            q_norm = norm_factor(warp_sum(qq), p.qk_norm, p.qk_norm_eps);
+            for (int d = lane; d < K; d += 32) {
+                out[d] *= k_norm;
+                out[K + d] *= q_norm;
+            }
+        }
+        qk = warp_sum(qk) * k_norm * q_norm;
+        if (lane == 0) {
+            const float gate = gate_value(gate_bits, p.gate.dtype);
+            out[2 * K] =
+                p.gate_form == GDN_GATE_DECAY ? gate : token_decay(log_decay_of(gate, p.gate_form, A_log, dt_bias));
+            out[2 * K + 1] = beta_of(gate_value(beta_bits, p.beta.dtype), p.beta_form, p.beta_scale);
+            out[2 * K + 2] = qk;
+        }
+#pragma unroll
+        for (int i = 0; i < GDN_DECODE_MAX_COLUMNS / 32; ++i) {
+            out[2 * K + 4 + 32 * i + lane] = float_of_bits<k16Bit>(v_bits[i], p.v.dtype);
+        }
+    }
+};
+
+/* The whole block: tokens t0 .. t0 + count - 1 of a row, a warp each. The caller synchronises. */
+template <bool k16Bit>
+__device__ __forceinline__ void prepare_tokens(const gdn_decode_params &p, const Place &place, int t0, int count,
+                                               int columns, float *out)
+{
+    for (int i = threadIdx.x / 32; i < count; i += blockDim.x / 32) {
+        TokenLoads<k16Bit> loads;
+        loads.issue(p, place, t0 + i, columns);
+        loads.finish(p, out + i * token_floats(p.head_k_dim));
+    }
 }
 
 } // namespace

@@ -36,32 +36,75 @@ struct TileWalk {
     }
 };
 
+constexpr int kAtOnce = 8; /* elements of the state that a thread has under way */
+
 __device__ __forceinline__ void store_tile(const gdn_decode_params &p, const gdn_fused_state &state, int64_t slot,
                                            const Place &place, const float *tile)
 {
-    const int64_t base = slot * state.slot_stride + place.head * state.head_stride;
+    const int64_t base = slot * state.slot_stride + place.head * state.head_stride + place.v0 * state.v_stride;
     const TileWalk walk(state, p.columns);
     const int columns = min(p.columns, p.head_v_dim - place.v0);
     for (int c = walk.v_first; c < columns; c += walk.v_step) {
+#pragma unroll 4
         for (int k = walk.k_first; k < p.head_k_dim; k += walk.k_step) {
-            store_element(state.data, state.dtype, base + (place.v0 + c) * state.v_stride + k * state.k_stride,
+            store_element(state.data, state.dtype, base + c * state.v_stride + k * state.k_stride,
                           tile[k * (p.columns + 1) + c]);
         }
     }
 }
 
+template <bool k16Bit>
 __device__ __forceinline__ void load_tile(const gdn_decode_params &p, const gdn_fused_state &state, int64_t slot,
                                           const Place &place, float *tile)
 {
-    const int64_t base = slot * state.slot_stride + place.head * state.head_stride;
+    const int64_t base = slot * state.slot_stride + place.head * state.head_stride + place.v0 * state.v_stride;
     const TileWalk walk(state, p.columns);
     const int columns = min(p.columns, p.head_v_dim - place.v0);
-    for (int c = walk.v_first; c < columns; c += walk.v_step) {
-#pragma unroll 8
-        for (int k = walk.k_first; k < p.head_k_dim; k += walk.k_step) {
-            tile[k * (p.columns + 1) + c] =
-                load_element(state.data, state.dtype, base + (place.v0 + c) * state.v_stride + k * state.k_stride);
+    /* The thread's elements in one sequence, columns outside, so that loads run on from one column to the next. */
+    const int per_column = (p.head_k_dim - walk.k_first + walk.k_step - 1) / walk.k_step;
+    const int count = walk.v_first < columns && per_column > 0
+                          ? per_column * ((columns - walk.v_first + walk.v_step - 1) / walk.v_step)
+                          : 0;
+    int c = walk.v_first, k = walk.k_first;
+    for (int i = 0; i < count; i += kAtOnce) {
+        uint32_t bits[kAtOnce];
+        int at[kAtOnce];
+#pragma unroll
+        for (int e = 0; e < kAtOnce; ++e) {
+            at[e] = -1;
+            if (i + e < count) {
+                bits[e] = load_bits<k16Bit>(state.data, base + c * state.v_stride + k * state.k_stride);
+                at[e] = k * (p.columns + 1) + c;
+                k += walk.k_step;
+                if (k >= p.head_k_dim) {
+                    k = walk.k_first;
+                    c += walk.v_step;
+                }
+            }
         }
+#pragma unroll
+        for (int e = 0; e < kAtOnce; ++e) {
+            if (at[e] >= 0) {
+                tile[at[e]] = float_of_bits<k16Bit>(bits[e], state.dtype);
+            }
+        }
+    }
+}
+
+/* The state of a row of no tokens: bits as they are, which a conversion to float and back would not keep of a NaN. */
+__device__ __forceinline__ void pass_bits(const gdn_decode_params &p, const Row &row, const Place &place)
+{
+    const int columns = min(p.columns, p.head_v_dim - place.v0);
+    const int64_t src = row.read * p.initial_state.slot_stride + place.head * p.initial_state.head_stride +
+                        place.v0 * p.initial_state.v_stride;
+    const int64_t dst = row.write * p.final_state.slot_stride + place.head * p.final_state.head_stride +
+                        place.v0 * p.final_state.v_stride;
+    for (int i = threadIdx.x; i < columns * p.head_k_dim; i += kThreads) {
+        const int k = i % p.head_k_dim;
+        const int c = i / p.head_k_dim;
+        static_cast<uint16_t *>(p.final_state.data)[dst + c * p.final_state.v_stride + k * p.final_state.k_stride] =
+            static_cast<const uint16_t *>(
+                p.initial_state.data)[src + c * p.initial_state.v_stride + k * p.initial_state.k_stride];
     }
 }
 
@@ -79,6 +122,11 @@ __global__ void __launch_bounds__(kThreads) decode_shared_kernel(const __grid_co
     if (row.skipped || (p.checked && p.fault->code != GDN_FAULT_NONE)) {
         return;
     }
+    if (row.tokens == 0 && row.has_initial_state && p.final_state.data &&
+        p.initial_state.dtype == p.final_state.dtype && p.final_state.dtype != GDN_DTYPE_F32) {
+        pass_bits(p, row, place);
+        return;
+    }
     const int K = p.head_k_dim;
     const int stride = p.columns + 1;
     const int parts = kThreads / p.columns;
@@ -93,16 +141,24 @@ __global__ void __launch_bounds__(kThreads) decode_shared_kernel(const __grid_co
         tile[i] = 0.0f;
     }
     __syncthreads();
-    if (p.initial_state.data && (!p.has_initial_state || p.has_initial_state[place.row])) {
-        load_tile(p, p.initial_state, row.read, place, tile);
+    if (row.has_initial_state) {
+        if (p.initial_state.dtype == GDN_DTYPE_F32) {
+            load_tile<false>(p, p.initial_state, row.read, place, tile);
+        } else {
+            load_tile<true>(p, p.initial_state, row.read, place, tile);
+        }
     }
     __syncthreads();
-    const int64_t v_at = place.row * p.v.row_stride + place.head * p.v.head_stride + place.v0 + c;
     const int64_t o_at = place.row * p.o.row_stride + place.head * p.o.head_stride + place.v0 + c;
     for (int t = 0; t < row.tokens; ++t) {
         const int in_group = t % p.group;
         if (in_group == 0) {
-            prepare_tokens(p, place.row, t, min(p.group, row.tokens - t), place.head, tokens);
+            const int count = min(p.group, row.tokens - t);
+            if (p.q.dtype == GDN_DTYPE_F32) {
+                prepare_tokens<false>(p, place, t, count, p.columns, tokens);
+            } else {
+                prepare_tokens<true>(p, place, t, count, p.columns, tokens);
+            }
             __syncthreads();
         }
         const float *const token = tokens + in_group * token_floats(K);
@@ -122,8 +178,7 @@ __global__ void __launch_bounds__(kThreads) decode_shared_kernel(const __grid_co
             ks += sums[i * p.columns + c];
             qs += sums[(parts + i) * p.columns + c];
         }
-        const float value = inside ? load_element(p.v.data, p.v.dtype, v_at + t * p.v.token_stride) : 0.0f;
-        const float u = beta * (value - alpha * ks);
+        const float u = beta * (token[2 * K + 4 + c] - alpha * ks);
         if (inside && part == 0) {
             store_element(p.o.data, p.o.dtype, o_at + t * p.o.token_stride, p.scale * fmaf(qk, u, alpha * qs));
         }
@@ -144,20 +199,20 @@ __global__ void __launch_bounds__(kThreads) decode_shared_kernel(const __grid_co
     }
 }
 
-} // namespace
-} // namespace gdn
-
-size_t gdn_decode_shared_smem(const gdn_decode_params *decode)
+size_t shared_bytes(const gdn_decode_params *decode)
 {
     const size_t K = static_cast<size_t>(decode->head_k_dim);
     const size_t tile = (K * (static_cast<size_t>(decode->columns) + 1) + 3) / 4 * 4;
-    const size_t tokens = static_cast<size_t>(decode->group) * (2 * K + 4);
-    return (tile + tokens + 2 * gdn::kThreads) * sizeof(float);
+    const size_t tokens = static_cast<size_t>(decode->group) * token_floats(decode->head_k_dim);
+    return (tile + tokens + 2 * kThreads) * sizeof(float);
 }
+
+} // namespace
+} // namespace gdn
 
 int gdn_decode_shared_launch(const gdn_decode_params *decode, struct CUstream_st *stream)
 {
-    const size_t smem = gdn_decode_shared_smem(decode);
+    const size_t smem = gdn::shared_bytes(decode);
     const cudaError_t error = cudaFuncSetAttribute(gdn::decode_shared_kernel,
                                                    cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(smem));
     if (error != cudaSuccess) {

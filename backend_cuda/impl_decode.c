@@ -8,19 +8,20 @@
 
 #include <stdio.h>
 
-/* Tokens whose q and k a block keeps at once: all 16 for the dims of the register kernel. */
-#define GROUP_FLOATS 8448
+/* Room for the tokens whose q and k a block keeps at once: with a warp of columns each, under the 48 KiB that any block
+ * may have. */
+#define GROUP_FLOATS 6144
 
-static bool in_registers(const gdn_problem *problem)
+static bool in_columns(const gdn_problem *problem)
 {
     const gdn_fused_state state = gdn_fused_state_of(&problem->state, NULL);
     const gdn_fused_state final_state = gdn_fused_state_of(&problem->final_state, NULL);
-    if (!gdn_decode_in_registers(problem->head_k_dim, &state, problem->state.alignment)) {
+    if (!gdn_decode_in_columns(problem->head_k_dim, &state, problem->state.alignment)) {
         return false;
     }
     return problem->state_form == GDN_STATE_POOL ||
            (final_state.dtype == state.dtype &&
-            gdn_decode_in_registers(problem->head_k_dim, &final_state, problem->final_state.alignment));
+            gdn_decode_in_columns(problem->head_k_dim, &final_state, problem->final_state.alignment));
 }
 
 static bool supports(const gdn_device *device, const gdn_problem *problem, gdn_reason *reason)
@@ -100,24 +101,34 @@ static gdn_decode_params params_of(const gdn_decode_run *run)
     p.has_initial_state = args->has_initial_state;
     p.fault = (gdn_metadata_fault *)(void *)run->workspace;
     p.checked = problem->check != 0;
-    p.group = GROUP_FLOATS / (2 * p.head_k_dim + 4);
+    p.group = GROUP_FLOATS / (2 * p.head_k_dim + 4 + GDN_DECODE_MAX_COLUMNS);
     p.group = p.group < T ? p.group : T;
     return p;
 }
 
-/* Blocks of one warp where there is little to do, so that it spreads; of four where there is much. */
-static int32_t warps_of(const gdn_decode_params *p, int32_t num_sms)
+/* The columns of a block. A head's columns in few blocks share the preparation of tokens and have much under way;
+ * where that leaves multiprocessors idle, more and smaller blocks. Several tokens want four warps, which prepare them
+ * side by side. */
+static void choose_columns(gdn_decode_params *p, int32_t num_sms)
 {
-    int32_t warps = 4;
-    while (warps > 1) {
-        const int32_t columns = gdn_decode_block_columns(p->head_k_dim, warps);
-        const int64_t blocks = p->num_rows * p->num_v_heads * ((p->head_v_dim + columns - 1) / columns);
-        if (blocks >= 2 * (int64_t)num_sms && columns <= p->head_v_dim) {
+    static const struct {
+        int32_t warps;
+        int32_t depth;
+    } options[] = {{4, 4}, {4, 2}, {4, 1}, {2, 1}};
+    const size_t count = sizeof(options) / sizeof(options[0]);
+    const bool wide = p->head_k_dim == 256; /* twice the bytes a column */
+    for (size_t i = wide ? 1 : 0; i < count; i++) {
+        p->warps = options[i].warps;
+        p->depth = options[i].depth;
+        p->columns = GDN_DECODE_WARP_COLUMNS * p->warps * p->depth;
+        const int64_t blocks = p->num_rows * p->num_v_heads * ((p->head_v_dim + p->columns - 1) / p->columns);
+        if (blocks >= 4 * (int64_t)num_sms && p->columns <= p->head_v_dim) {
             break;
         }
-        warps /= 2;
+        if (p->tokens_per_row > 1 && i + 2 == count) {
+            break;
+        }
     }
-    return warps;
 }
 
 static gdn_status launch(const gdn_device *device, const gdn_decode_run *run)
@@ -131,9 +142,9 @@ static gdn_status launch(const gdn_device *device, const gdn_decode_run *run)
     if (p.checked) {
         GDN_CUDA_TRY((cudaError_t)gdn_decode_check_launch(&p, stream));
     }
-    if (in_registers(run->problem)) {
-        p.warps = warps_of(&p, gdn_cuda_device_of(device)->num_sms);
-        GDN_CUDA_TRY((cudaError_t)gdn_decode_register_launch(&p, stream));
+    if (in_columns(run->problem)) {
+        choose_columns(&p, gdn_cuda_device_of(device)->num_sms);
+        GDN_CUDA_TRY((cudaError_t)gdn_decode_columns_launch(&p, stream));
     } else {
         p.columns = p.head_k_dim <= 256 ? 32 : p.head_k_dim <= 512 ? 16 : 8;
         while (p.columns > 8 && p.columns / 2 >= p.head_v_dim) {
@@ -158,7 +169,7 @@ static gdn_status decode(const gdn_device *device, const gdn_decode_run *run)
 
 const gdn_implementation gdn_cuda_decode = {
     .name = "cuda.decode",
-    .summary = "one kernel: gates, norms and state update; [V, K] states in registers, others in shared memory",
+    .summary = "one kernel: gates, norms and the state update, for [V, K] states in 16-byte pieces or for any",
     .operation = GDN_OPERATION_DECODE,
     .supports = supports,
     .book = book,

@@ -64,6 +64,46 @@ static __device__ __forceinline__ float load_element(const void *data, int32_t d
     }
 }
 
+/* load_element in two steps, for a type whose width the compiler knows: first the bits, so that several loads are under
+ * way before the first is waited for. */
+template <bool k16Bit> static __device__ __forceinline__ uint32_t load_bits(const void *data, int64_t index)
+{
+    return k16Bit ? static_cast<const uint16_t *>(data)[index] : static_cast<const uint32_t *>(data)[index];
+}
+
+template <bool k16Bit> static __device__ __forceinline__ float float_of_bits(uint32_t bits, int32_t dtype)
+{
+    if (!k16Bit) {
+        return __uint_as_float(bits);
+    }
+    return dtype == GDN_DTYPE_BF16 ? __uint_as_float(bits << 16)
+                                   : __half2float(__ushort_as_half(static_cast<unsigned short>(bits)));
+}
+
+/* Element `index` of an array of `words` (1 or 2) 16-bit words an element, and of 32-bit words likewise: without a branch,
+ * so that loads behind it need not wait. */
+static __device__ __forceinline__ uint32_t load_halves(const void *data, int words, int64_t index)
+{
+    const uint16_t *const at = static_cast<const uint16_t *>(data) + index * words;
+    uint32_t high = 0;
+    if (words == 2) {
+        high = at[1];
+    }
+    return at[0] | high << 16;
+}
+
+static __device__ __forceinline__ int64_t load_words(const void *data, int words, int64_t index)
+{
+    const uint32_t *const at = static_cast<const uint32_t *>(data) + index * words;
+    const uint32_t low = at[0];
+    uint32_t high = 0;
+    if (words == 2) {
+        high = at[1];
+    }
+    return words == 2 ? static_cast<int64_t>(static_cast<uint64_t>(high) << 32 | low)
+                      : static_cast<int64_t>(static_cast<int32_t>(low));
+}
+
 static __device__ __forceinline__ void store_element(void *data, int32_t dtype, int64_t index, float x)
 {
     switch (dtype) {

@@ -115,6 +115,12 @@ static __device__ __forceinline__ void store_shared_u32(uint32_t address, uint32
     asm volatile("st.shared.u32 [%0], %1;" ::"r"(address), "r"(v) : "memory");
 }
 
+static __device__ __forceinline__ void store_shared_16(uint32_t address, uint4 v)
+{
+    asm volatile("st.shared.v4.u32 [%0], {%1, %2, %3, %4};" ::"r"(address), "r"(v.x), "r"(v.y), "r"(v.z), "r"(v.w)
+                 : "memory");
+}
+
 /* d += a b, m16n8k16, operands of type T, float32 accumulation. */
 template <typename T>
 static __device__ __forceinline__ void mma_16816(float (&d)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1);
