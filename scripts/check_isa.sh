@@ -4,7 +4,7 @@
 #   check_isa.sh <libgdn.a> [objdump, default objdump]
 set -eu
 
-archive=$1
+archive=$(realpath "$1")
 objdump=${2:-objdump}
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
@@ -23,7 +23,7 @@ refuse() {
 }
 
 checked=0
-(cd "$work" && ar x "$(realpath "$archive" 2>/dev/null || echo "$archive")")
+(cd "$work" && ar x "$archive")
 case $("$objdump" -f "$work"/error.c.o | sed -n 's/^architecture: \([^,]*\).*/\1/p') in
 i386:x86-64)
     # AVX and later are the mnemonics with a v; masks and registers above 15 are AVX-512. Of SSE, the baseline ends at 2.
