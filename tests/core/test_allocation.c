@@ -95,7 +95,7 @@ static void backend_memory_that_is_not_there_is_out_of_memory(void **unused)
     void *memory = &options;
     assert_int_equal(gdn_memory_alloc(context, &memory, SIZE_MAX / 2), GDN_ERROR_OUT_OF_MEMORY);
     assert_null(memory);
-    assert_int_equal(gdn_memory_alloc(context, &memory, SIZE_MAX), GDN_ERROR_OUT_OF_MEMORY);
+    assert_int_equal(gdn_memory_alloc(context, &memory, SIZE_MAX / 4), GDN_ERROR_OUT_OF_MEMORY);
     REQUIRE_OK(gdn_memory_alloc(context, &memory, 0));
     assert_non_null(memory);
     REQUIRE_OK(gdn_memory_free(context, &memory));
