@@ -1,6 +1,6 @@
 /* fused_prefill.h
  *
- * An item of work is one sequence, some value heads of one key head, and some panels of their states. Items share
+ * An item of work is one sequence, some key heads, some value heads of each, and some panels of their states. Items share
  * nothing they write, and no item's bits depend on how the others are cut, so the cut may follow the thread count. */
 #include "fused_prefill.h"
 
@@ -22,11 +22,11 @@ enum {
     DEFAULT_CHUNK = 16, /* kernels/README.md has the measurements */
     DEFAULT_CHUNK_BF16 = 32,
     MAX_LANES = 64, /* threads that a plan books scratch for; a larger team uses so many */
-    STATE_BYTES = 512 << 10, /* of one item: half of a usual second-level cache */
+    STATE_BYTES = 256 << 10, /* of one item: a quarter of a usual second-level cache */
     PARAM_OFFSET = 0,
     PARAM_LANE_BYTES,
     PARAM_LANES,
-    PARAM_HEADS
+    PARAM_STATES
 };
 
 /* Cost of what the heads of a group share, against that of one head: where the work is cut, it is done again. */
@@ -75,10 +75,9 @@ gdn_status gdn_fused_prefill_book(const gdn_cpu_kernels *kernels, const gdn_prob
                                   gdn_choice *choice)
 {
     const int chunk = chunk_of(kernels, problem);
-    const int group = problem->num_v_heads / problem->num_k_heads;
     const size_t state_bytes = gdn_fused_state_floats(problem) * sizeof(float);
-    int heads = (int)(STATE_BYTES / state_bytes);
-    heads = heads < 1 ? 1 : (heads < group ? heads : group);
+    int states = (int)(STATE_BYTES / state_bytes);
+    states = states < 1 ? 1 : (states < problem->num_v_heads ? states : problem->num_v_heads);
 
     /* No more lanes than there can be items. */
     int64_t lanes = MAX_LANES;
@@ -86,12 +85,12 @@ gdn_status gdn_fused_prefill_book(const gdn_cpu_kernels *kernels, const gdn_prob
     if (problem->max_seqs < MAX_LANES && problem->max_seqs * smallest_items < lanes) {
         lanes = problem->max_seqs * smallest_items;
     }
-    size_t lane_bytes = gdn_chunk_work_bytes(kernels, problem, chunk, heads);
+    size_t lane_bytes = gdn_chunk_work_bytes(kernels, problem, chunk, states);
     if (max_workspace != 0) {
         const size_t room = max_workspace > choice->ledger.total ? max_workspace - choice->ledger.total : 0;
         if (room < lane_bytes) {
-            heads = 1;
-            lane_bytes = gdn_chunk_work_bytes(kernels, problem, chunk, heads);
+            states = 1;
+            lane_bytes = gdn_chunk_work_bytes(kernels, problem, chunk, states);
         }
         const size_t align = GDN_WORKSPACE_ALIGNMENT;
         const size_t fit = room / align * align / lane_bytes;
@@ -107,49 +106,94 @@ gdn_status gdn_fused_prefill_book(const gdn_cpu_kernels *kernels, const gdn_prob
         (int64_t)gdn_ledger_book(&choice->ledger, "fused prefill", gdn_size_mul((size_t)lanes, lane_bytes));
     choice->param[PARAM_LANE_BYTES] = (int64_t)lane_bytes;
     choice->param[PARAM_LANES] = lanes;
-    choice->param[PARAM_HEADS] = heads;
+    choice->param[PARAM_STATES] = states;
     return GDN_OK;
 }
 
 /* ----------------------------------------------------------------------------------- How work is cut */
 
 typedef struct item_cut {
-    int heads; /* value heads of an item */
-    int head_parts; /* items for the value heads of a key head */
-    int panels; /* panels of an item */
+    int keys; /* key heads of an item */
+    int key_parts;
+    int heads; /* value heads of each of its key heads */
+    int head_parts;
+    int panels; /* panels of each of their states */
     int panel_parts;
     int64_t items;
 } item_cut;
 
-static item_cut cut_of(const gdn_prefill_run *run, int heads, int panels)
+static item_cut cut_of(const gdn_prefill_run *run, int keys, int heads, int panels)
 {
     const gdn_problem *p = run->problem;
     const int group = p->num_v_heads / p->num_k_heads;
-    item_cut cut = {.heads = heads, .panels = panels};
+    item_cut cut = {.keys = keys, .heads = heads, .panels = panels};
+    cut.key_parts = (p->num_k_heads + keys - 1) / keys;
     cut.head_parts = (group + heads - 1) / heads;
     cut.panel_parts = (gdn_fused_panels(p) + panels - 1) / panels;
-    cut.items = run->args->num_seqs * p->num_k_heads * cut.head_parts * cut.panel_parts;
+    cut.items = run->args->num_seqs * cut.key_parts * cut.head_parts * cut.panel_parts;
     return cut;
 }
 
-/* The cut with the shortest estimated time: rounds of items on the team, times what an item costs. */
+/* The cut with the shortest estimated time: rounds of items on the team, times what an item costs. Of equals the widest:
+ * heads side by side in memory share its pages, and each token's row is in another page. */
 static item_cut choose_cut(const gdn_prefill_run *run, int team)
 {
-    const int all = gdn_fused_panels(run->problem);
-    item_cut best = cut_of(run, (int)run->choice->param[PARAM_HEADS], all);
+    const gdn_problem *p = run->problem;
+    const int all = gdn_fused_panels(p), group = p->num_v_heads / p->num_k_heads;
+    const int states = (int)run->choice->param[PARAM_STATES];
+    const int most_heads = states < group ? states : group;
+    const int most_keys = states / most_heads < p->num_k_heads ? states / most_heads : p->num_k_heads;
+    item_cut best = {0};
     double best_cost = -1.0;
-    for (int heads = best.heads; heads >= 1; heads /= 2) {
-        for (int panels = all; panels >= 1; panels /= 2) {
-            const item_cut cut = cut_of(run, heads, panels);
-            const double rounds = (double)((cut.items + team - 1) / team);
-            const double cost = rounds * ((double)heads * panels / all + SHARED_COST);
-            if (best_cost < 0.0 || cost < 0.99 * best_cost) {
-                best = cut;
-                best_cost = cost;
+    for (int keys = most_keys; keys >= 1; keys /= 2) {
+        for (int heads = most_heads; heads >= 1; heads /= 2) {
+            for (int panels = all; panels >= 1; panels /= 2) {
+                const item_cut cut = cut_of(run, keys, heads, panels);
+                const double rounds = (double)((cut.items + team - 1) / team);
+                const double cost = rounds * keys * ((double)heads * panels / all + SHARED_COST);
+                if (best_cost < 0.0 || cost < 0.99 * best_cost) {
+                    best = cut;
+                    best_cost = cost;
+                }
             }
         }
     }
     return best;
+}
+
+/* What an item is, by its number. */
+typedef struct item_part {
+    int64_t seq;
+    int first_key, keys;
+    int first_head, heads; /* within the group of a key head */
+    int first_panel, end_panel;
+} item_part;
+
+/* Part `i` of `size` things each, of `count`. */
+static void part_of(int i, int size, int count, int *first, int *got)
+{
+    *first = i * size;
+    *got = *first + size < count ? size : count - *first;
+}
+
+static item_part part_of_item(const gdn_problem *p, const item_cut *cut, int64_t item)
+{
+    item_part part;
+    int panels;
+    part_of((int)(item % cut->panel_parts), cut->panels, gdn_fused_panels(p), &part.first_panel, &panels);
+    part.end_panel = part.first_panel + panels;
+    item /= cut->panel_parts;
+    part_of((int)(item % cut->head_parts), cut->heads, p->num_v_heads / p->num_k_heads, &part.first_head, &part.heads);
+    item /= cut->head_parts;
+    part_of((int)(item % cut->key_parts), cut->keys, p->num_k_heads, &part.first_key, &part.keys);
+    part.seq = item / cut->key_parts;
+    return part;
+}
+
+/* Its value heads, numbered from 0: the heads of its first key head, then of the next. */
+static int part_head(const gdn_problem *p, const item_part *part, int i)
+{
+    return gdn_group_head(p, part->first_key + i / part->heads, part->first_head + i % part->heads);
 }
 
 /* ------------------------------------------------------------------------------------ One sequence */
@@ -212,10 +256,13 @@ static void find_checkpoints(const gdn_prefill_run *run, const gdn_fused_sequenc
 }
 
 /* A sequence of no tokens: its states are copied, bit for bit where the types agree. */
-static void pass_on(const gdn_problem *p, const gdn_state_place *place, int hk, int first_head, int heads)
+static void pass_on(const gdn_problem *p, const gdn_state_place *place, const item_part *part)
 {
-    for (int h = 0; place->target && h < heads; h++) {
-        const int hv = gdn_group_head(p, hk, first_head + h);
+    if (!place->target || part->first_panel != 0) {
+        return;
+    }
+    for (int i = 0; i < part->keys * part->heads; i++) {
+        const int hv = part_head(p, part, i);
         gdn_cpu_state_copy(place->target, place->target_layout,
                            place->target_offset + hv * place->target_layout->head_stride, place->source,
                            place->source_layout, place->source_offset + hv * place->source_layout->head_stride,
@@ -223,73 +270,73 @@ static void pass_on(const gdn_problem *p, const gdn_state_place *place, int hk, 
     }
 }
 
-/* One item: its heads advance chunk by chunk together, so that they share what gdn_chunk_pack makes. */
+static void load_states(gdn_chunk_work *w, const gdn_state_place *place, const item_part *part)
+{
+    const gdn_problem *p = w->problem;
+    const size_t state_floats = gdn_fused_state_floats(p), panel_floats = (size_t)p->head_k_dim * GDN_PANEL;
+    if (!place->source) {
+        memset(w->state, 0, (size_t)(part->keys * part->heads) * state_floats * sizeof(float));
+        return;
+    }
+    for (int i = 0; i < part->keys * part->heads; i++) {
+        const int64_t at = place->source_offset + part_head(p, part, i) * place->source_layout->head_stride;
+        for (int panel = part->first_panel; panel < part->end_panel; panel++) {
+            gdn_fused_load_panel(w->kernels, p, place->source_layout, place->source, at, panel,
+                                 w->state + (size_t)i * state_floats + (size_t)panel * panel_floats, w->stage);
+        }
+    }
+}
+
+static void store_states(gdn_chunk_work *w, const gdn_state_place *place, const item_part *part)
+{
+    const gdn_problem *p = w->problem;
+    const size_t state_floats = gdn_fused_state_floats(p), panel_floats = (size_t)p->head_k_dim * GDN_PANEL;
+    for (int i = 0; place->target && i < part->keys * part->heads; i++) {
+        const int64_t at = place->target_offset + part_head(p, part, i) * place->target_layout->head_stride;
+        for (int panel = part->first_panel; panel < part->end_panel; panel++) {
+            gdn_fused_store_panel(w->kernels, p, place->target_layout, place->target, at, panel,
+                                  w->state + (size_t)i * state_floats + (size_t)panel * panel_floats, w->stage);
+        }
+    }
+}
+
+/* One item: its heads advance chunk by chunk together; those of one key head share what gdn_chunk_pack makes. */
 static void run_item(gdn_chunk_work *w, const gdn_prefill_run *run, const item_cut *cut, int64_t item)
 {
     const gdn_problem *p = run->problem;
-    const int group = p->num_v_heads / p->num_k_heads, panels = gdn_fused_panels(p);
     const size_t state_floats = gdn_fused_state_floats(p);
-    const int first_panel = (int)(item % cut->panel_parts) * cut->panels;
-    item /= cut->panel_parts;
-    const int first_head = (int)(item % cut->head_parts) * cut->heads;
-    item /= cut->head_parts;
-    const int hk = (int)(item % p->num_k_heads);
-    const int64_t n = item / p->num_k_heads;
-    const int end_panel = first_panel + cut->panels < panels ? first_panel + cut->panels : panels;
-    const int heads = first_head + cut->heads < group ? cut->heads : group - first_head;
-
+    const item_part part = part_of_item(p, cut, item);
     const gdn_state_args states = state_args(run);
-    if (gdn_fused_is_skipped(p, &states, n)) {
+    if (gdn_fused_is_skipped(p, &states, part.seq)) {
         return;
     }
-    const gdn_fused_sequence seq = sequence_of(run, n);
-    const gdn_state_place place = gdn_fused_state_place(p, &states, n);
+    const gdn_fused_sequence seq = sequence_of(run, part.seq);
+    const gdn_state_place place = gdn_fused_state_place(p, &states, part.seq);
     if (seq.length == 0) {
-        pass_on(p, &place, hk, first_head, first_panel == 0 ? heads : 0);
+        pass_on(p, &place, &part);
         return;
     }
-    for (int h = 0; h < heads; h++) {
-        const int hv = gdn_group_head(p, hk, first_head + h);
-        float *state = w->state + (size_t)h * state_floats;
-        if (!place.source) {
-            memset(state, 0, state_floats * sizeof(float));
-            continue;
-        }
-        for (int panel = first_panel; panel < end_panel; panel++) {
-            gdn_fused_load_panel(w->kernels, p, place.source_layout, place.source,
-                                 place.source_offset + hv * place.source_layout->head_stride, panel,
-                                 state + (size_t)panel * (size_t)p->head_k_dim * GDN_PANEL, w->stage);
-        }
-    }
+    load_states(w, &place, &part);
     gdn_chunk_checkpoints checkpoints = {0};
-    const int64_t first_checkpoint = p->checkpoint_form == GDN_CHECKPOINT_NONE ? 0 : checkpoints_before(run, n);
+    const int64_t first_checkpoint = p->checkpoint_form == GDN_CHECKPOINT_NONE ? 0 : checkpoints_before(run, part.seq);
     int64_t next_checkpoint = first_checkpoint;
     for (int64_t t = 0; t < seq.length; t += w->chunk) {
         const int tokens = seq.length - t < w->chunk ? (int)(seq.length - t) : w->chunk;
         const int64_t left = seq.length - t - tokens;
-        gdn_next_chunk next = {.tokens = left < w->chunk ? (int)left : w->chunk, .parts = heads};
+        gdn_next_chunk next = {.tokens = left < w->chunk ? (int)left : w->chunk, .parts = part.heads};
         find_checkpoints(run, &seq, first_checkpoint, &next_checkpoint, t, tokens, &checkpoints);
-        gdn_chunk_pack(w, &seq, hk, t, tokens);
-        for (int h = 0; h < heads; h++) {
-            const int hv = gdn_group_head(p, hk, first_head + h);
-            next.part = h;
+        for (int i = 0; i < part.keys * part.heads; i++) {
+            const int hv = part_head(p, &part, i);
+            next.part = i % part.heads;
+            if (next.part == 0) {
+                gdn_chunk_pack(w, &seq, part.first_key + i / part.heads, t, tokens);
+            }
             gdn_chunk_gates(w, &seq, hv, t, tokens);
-            gdn_chunk_panels(w, &seq, hv, t, tokens, w->state + (size_t)h * state_floats, first_panel, end_panel, &next,
-                             &checkpoints);
+            gdn_chunk_panels(w, &seq, hv, t, tokens, w->state + (size_t)i * state_floats, part.first_panel,
+                             part.end_panel, &next, &checkpoints);
         }
     }
-    if (!place.target) {
-        return;
-    }
-    for (int h = 0; h < heads; h++) {
-        const int hv = gdn_group_head(p, hk, first_head + h);
-        for (int panel = first_panel; panel < end_panel; panel++) {
-            gdn_fused_store_panel(
-                w->kernels, p, place.target_layout, place.target,
-                place.target_offset + hv * place.target_layout->head_stride, panel,
-                w->state + (size_t)h * state_floats + (size_t)panel * (size_t)p->head_k_dim * GDN_PANEL, w->stage);
-        }
-    }
+    store_states(w, &place, &part);
 }
 
 /* --------------------------------------------------------------------------------------------- Run */
@@ -302,7 +349,7 @@ static gdn_chunk_work work_of(const gdn_cpu_kernels *kernels, const gdn_prefill_
         .args = run->args,
         .chunk = run->choice->chunk_size,
     };
-    gdn_chunk_work_place(&work, (int)run->choice->param[PARAM_HEADS],
+    gdn_chunk_work_place(&work, (int)run->choice->param[PARAM_STATES],
                          run->workspace + run->choice->param[PARAM_OFFSET] +
                              lane * run->choice->param[PARAM_LANE_BYTES]);
     return work;
