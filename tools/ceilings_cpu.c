@@ -62,10 +62,10 @@ static double measure_flops(int threads, const fma_kind *kind)
     double best = 0;
     volatile float sink = 0;
     for (int repeat = 0; repeat < 5; repeat++) {
-        const double start = timing_now();
+        const double start = timing_clock();
 #pragma omp parallel num_threads(threads)
         sink = kind->run(rounds);
-        const double seconds = timing_now() - start;
+        const double seconds = timing_clock() - start;
         const double flops = 2.0 * CHAINS * kind->lanes * (double)rounds * threads / seconds;
         best = flops > best ? flops : best;
     }
@@ -80,12 +80,12 @@ static double measure_bytes(int threads)
     float *const values = malloc((size_t)count * sizeof(float));
     double best = 0;
     for (int repeat = 0; values != NULL && repeat < 5; repeat++) {
-        const double start = timing_now();
+        const double start = timing_clock();
 #pragma omp parallel for num_threads(threads) schedule(static)
         for (int64_t i = 0; i < count; i++) {
             values[i] = repeat == 0 ? (float)i : values[i] * 0.5f + 1.0f;
         }
-        const double bytes = 2.0 * (double)count * sizeof(float) / (timing_now() - start);
+        const double bytes = 2.0 * (double)count * sizeof(float) / (timing_clock() - start);
         best = repeat > 0 && bytes > best ? bytes : best;
     }
     free(values);
