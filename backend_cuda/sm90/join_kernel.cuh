@@ -81,8 +81,6 @@ static __global__ void __launch_bounds__(kJoinThreads, 1) join_kernel(const __gr
         fence_mbarrier_init();
     }
     __syncthreads();
-    allow_next_kernel();
-    wait_for_previous_kernel();
 
     const Wave wave = wave_of(p);
     const WaveSequences sequences = sequences_of(p, wave);
@@ -162,8 +160,6 @@ static __global__ void __launch_bounds__(kJoinThreads, 1) join_kernel(const __gr
 static __global__ void plan_waves_kernel(const __grid_constant__ gdn_sm90_prefill p, int64_t slots,
                                          gdn_sm90_wave *waves, int count)
 {
-    allow_next_kernel();
-    wait_for_previous_kernel();
     int64_t begin = 0;
     for (int w = 0; w < count; ++w) {
         int64_t end = begin + p.wave_slots < slots ? begin + p.wave_slots : slots;

@@ -15,24 +15,6 @@ namespace
 /* Tiles start at the first multiple of 1024 bytes inside what a block is given. */
 constexpr size_t kAlignment = 1024;
 
-/* With `overlap`, blocks may start before the kernel before this one is done; every kernel here waits for it itself. */
-template <typename Kernel, typename... Args>
-cudaError_t launch_after(Kernel kernel, int32_t overlap, int64_t blocks, int threads, size_t smem, cudaStream_t stream,
-                         const Args &...args)
-{
-    cudaLaunchAttribute attribute = {};
-    attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
-    attribute.val.programmaticStreamSerializationAllowed = 1;
-    cudaLaunchConfig_t config = {};
-    config.gridDim = dim3(static_cast<unsigned>(blocks));
-    config.blockDim = dim3(static_cast<unsigned>(threads));
-    config.dynamicSmemBytes = smem;
-    config.stream = stream;
-    config.attrs = &attribute;
-    config.numAttrs = overlap ? 1 : 0;
-    return cudaLaunchKernelEx(&config, kernel, args...);
-}
-
 template <typename Kernel>
 cudaError_t launch(Kernel kernel, const gdn_sm90_prefill &p, int64_t blocks, int threads, size_t smem,
                    cudaStream_t stream)
@@ -47,7 +29,8 @@ cudaError_t launch(Kernel kernel, const gdn_sm90_prefill &p, int64_t blocks, int
     if (error != cudaSuccess) {
         return error;
     }
-    return launch_after(kernel, p.overlap, blocks, threads, smem, stream, p);
+    kernel<<<static_cast<unsigned>(blocks), threads, smem, stream>>>(p);
+    return cudaPeekAtLastError();
 }
 
 /* Sequences that a wave can have. */
@@ -130,5 +113,6 @@ int gdn_sm90_join_launch(const gdn_sm90_prefill *prefill, struct CUstream_st *st
 int gdn_sm90_plan_waves_launch(const gdn_sm90_prefill *prefill, int64_t slots, gdn_sm90_wave *waves, int32_t count,
                                struct CUstream_st *stream)
 {
-    return launch_after(plan_waves_kernel, prefill->overlap, 1, 1, 0, stream, *prefill, slots, waves, count);
+    plan_waves_kernel<<<1, 1, 0, stream>>>(*prefill, slots, waves, count);
+    return cudaPeekAtLastError();
 }

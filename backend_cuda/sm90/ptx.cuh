@@ -73,21 +73,6 @@ static __device__ __forceinline__ void fence_proxy_async()
     asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
 }
 
-/* ---- Kernels one after the other */
-
-/* Waits until the kernel before this one in the stream is done and its writes are there. Before anything of it is read, and
- * before anything is written that it may read. */
-static __device__ __forceinline__ void wait_for_previous_kernel()
-{
-    asm volatile("griddepcontrol.wait;" ::: "memory");
-}
-
-/* Lets the next kernel's blocks start, as far as there is room; they wait as above. */
-static __device__ __forceinline__ void allow_next_kernel()
-{
-    asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
-}
-
 /* ---- Copies */
 
 /* A box of a tensor to shared memory, counted by `barrier`. */
@@ -111,6 +96,12 @@ static __device__ __forceinline__ void tensor_store(const CUtensorMap *map, int 
 static __device__ __forceinline__ void prefetch_tensor_map(const CUtensorMap *map)
 {
     asm volatile("prefetch.tensormap [%0];" ::"l"(map) : "memory");
+}
+
+/* Brings the line at an address into the first-level cache. */
+static __device__ __forceinline__ void prefetch_global(const void *address)
+{
+    asm volatile("prefetch.global.L1 [%0];" ::"l"(address) : "memory");
 }
 
 /* `bytes` (a multiple of 16) to shared memory, counted by `barrier`. */
@@ -184,6 +175,13 @@ static __device__ __forceinline__ void store_shared_u16(uint32_t address, uint16
     asm volatile("st.shared.u16 [%0], %1;" ::"r"(address), "h"(v) : "memory");
 }
 
+static __device__ __forceinline__ uint32_t load_shared_u32(uint32_t address)
+{
+    uint32_t v;
+    asm volatile("ld.shared.u32 %0, [%1];" : "=r"(v) : "r"(address) : "memory");
+    return v;
+}
+
 static __device__ __forceinline__ void store_shared_float(uint32_t address, float v)
 {
     asm volatile("st.shared.f32 [%0], %1;" ::"r"(address), "f"(v) : "memory");
@@ -250,6 +248,15 @@ static __device__ __forceinline__ uint64_t wgmma_operand(uint32_t address)
 static __device__ __forceinline__ uint64_t wgmma_operand_transposed(uint32_t address)
 {
     return wgmma_descriptor(address, 8192);
+}
+
+/* An operand made of cores, blocks of 8 x 8 elements in 128 bytes: a step of 16 along the rows is eight pairs of cores, 2048
+ * bytes, a pair for each eight rows. */
+static __device__ __forceinline__ uint64_t wgmma_operand_cores(uint32_t address)
+{
+    constexpr uint64_t kNextColumns = uint64_t{128 >> 4} << 16;
+    constexpr uint64_t kEightRows = uint64_t{256 >> 4} << 32;
+    return static_cast<uint64_t>((address & 0x3ffff) >> 4) | kNextColumns | kEightRows;
 }
 
 /* clang-format off */

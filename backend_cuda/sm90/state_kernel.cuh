@@ -162,7 +162,7 @@ __device__ __forceinline__ void compute_outputs(const gdn_sm90_prefill &p, uint3
             wgmma_fence();
 #pragma unroll
             for (int i = 0; i < 4; ++i) {
-                wgmma_ss<T>(O, wgmma_operand(stage + Stage::kP + i * 32), wgmma_operand(values + i * 32), true);
+                wgmma_ss<T>(O, wgmma_operand_cores(stage + Stage::kP + i * 2048), wgmma_operand(values + i * 32), true);
             }
             wgmma_commit();
             wgmma_wait<0>();
@@ -217,9 +217,8 @@ __global__ void __launch_bounds__(StateBlock<kForm>::kThreads, StateBlock<kForm>
     if (threadIdx.x == 0) {
         barriers.init(kHasOutputs<kForm>);
     }
+    clear_triangles<kForm>(base);
     __syncthreads();
-    allow_next_kernel();
-    wait_for_previous_kernel();
     if (warpgroup == 0) {
         registers_release<Block::kCopyRegisters>();
         const int warp = __shfl_sync(0xffffffffu, threadIdx.x / 32, 0);
