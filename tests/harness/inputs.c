@@ -185,8 +185,11 @@ static void lay_out_alone(test_case *c, case_operand operand)
             elements = (tokens / row_length + 1) * layout->row_stride;
         }
     } else if (c->spec.operands == OPERANDS_INTERLEAVED) {
+        /* Heads are as far apart as the plan's maxima ask. */
+        const int64_t most = c->spec.operation == GDN_OPERATION_DECODE ? p->max_seqs * row_length : p->max_tokens;
         layout->token_stride = dim;
-        layout->head_stride = tokens * dim;
+        layout->head_stride = most * dim;
+        elements = heads * layout->head_stride;
     } else if (c->spec.operands == OPERANDS_SHIFTED) {
         shift = format_size(layout->dtype);
         layout->alignment = (uint32_t)shift;
