@@ -108,7 +108,7 @@ __device__ __forceinline__ void wait_for_stage(int stages)
     }
 }
 
-/* The copy warps' side of a run; barriers pair with those of compute_run. */
+/* The copy warps' side of a run. */
 template <int K>
 __device__ __forceinline__ void copy_run(const gdn_fused_prefill &p, const Run &run, uint32_t smem,
                                          const NarrowTile &v_tile)
@@ -137,13 +137,17 @@ __device__ __forceinline__ void copy_run(const gdn_fused_prefill &p, const Run &
         }
         cp_async_commit();
     }
-    int free_stage = stages - 1; /* of chunk c - 1, and of chunk c - 1 + stages */
+    int here = 0; /* stage of chunk c */
+    int before = stages - 1; /* of chunk c - 1, and of chunk c - 1 + stages */
     for (int c = 0; c <= run.count; ++c) {
-        if (stages > 1) {
+        if (stages > 1 && c < run.count) {
             wait_for_stage(stages);
+            barrier_arrive(loads_barrier(here), block_threads(p));
         }
-        meet(p); /* chunk c is there, chunk c - 1 is done */
-        const uint32_t stage = smem + free_stage * stage_bytes;
+        if (c > 0) {
+            barrier_sync(uses_barrier(before), block_threads(p));
+        }
+        const uint32_t stage = smem + before * stage_bytes;
         const int next = c - 1 + stages;
         if (next < run.count) {
             copier.load_operands(p, run, next, stage);
@@ -155,11 +159,12 @@ __device__ __forceinline__ void copy_run(const gdn_fused_prefill &p, const Run &
             copier.load_values(p, run, next, stage);
         }
         cp_async_commit();
-        if (stages == 1) {
+        if (stages == 1 && c < run.count) {
             cp_async_wait<0>();
-            meet(p); /* the one stage holds chunk c */
+            barrier_arrive(loads_barrier(here), block_threads(p));
         }
-        free_stage = free_stage + 1 == stages ? 0 : free_stage + 1;
+        before = here;
+        here = here + 1 == stages ? 0 : here + 1;
     }
 }
 

@@ -38,10 +38,24 @@ template <int K> struct StageMap {
     }
 };
 
-/* Compute and copy warps meet, each kind in its own code. */
-__device__ __forceinline__ void meet(const gdn_fused_prefill &p)
+/* Barriers of stage `stage`. Loads: the copy warps arrive once a chunk has landed, the compute warps wait. Uses: the compute
+ * warps arrive once they are done with it and have left O, the copy warps wait. Neither side can come around to a stage's
+ * barrier again before the other has left it, since each waits for the other once a round. */
+__device__ __forceinline__ int loads_barrier(int stage)
 {
-    barrier_sync(1, 32 * (p.warps + kCopyWarps));
+    return 1 + stage;
+}
+
+__device__ __forceinline__ int uses_barrier(int stage)
+{
+    return 1 + GDN_FUSED_MAX_STAGES + stage;
+}
+
+static_assert(2 * GDN_FUSED_MAX_STAGES < 16, "a block has 16 barriers");
+
+__device__ __forceinline__ int block_threads(const gdn_fused_prefill &p)
+{
+    return 32 * (p.warps + kCopyWarps);
 }
 
 /* The chunks of one sequence in this wave. */

@@ -12,11 +12,10 @@
  * one, and the sequential chain has no shared-memory round trip. B operands are ldmatrix reads of k and q as they lie
  * (transposed for the state update) and 16-byte reads of A' and P.
  *
- *     block = `warps` compute warps, 16 columns of V each, and four copy warps; one barrier a chunk
+ *     block = `warps` compute warps, 16 columns of V each, and four copy warps
  *
- *     chunk          c - 1                 c                          c + 1
- *     compute warps  ... O(c-1) over V |  R V' O S of c, O over V  |  ...
- *     copy warps                       |  store O(c-1); load c - 1 + stages into that stage; wait for c + 1 |
+ *     compute warps   wait for the loads of c | R V' O S of c, O over V | tell that c is used
+ *     copy warps      wait for loads, tell c has landed | wait for c - 1 to be used | load c - 1 + stages there, O(c - 1) out
  *
  * O is left where V was: a warp reads and writes its own columns only. R is split into two 16-bit parts for bfloat16,
  * which removes its rounding for 20 products of 232.
@@ -84,19 +83,12 @@ __device__ __forceinline__ void compute_run(const gdn_fused_prefill &p, const Ru
         cursor.start(p, run.seq, static_cast<int64_t>(run.index) * kChunk);
     }
     const LaneOffsets offsets = LaneOffsets::of<K>(v_tile);
-    uint32_t stage = smem;
+    int here = 0; /* stage of chunk c */
     for (int c = 0; c < run.count; ++c) {
-        meet(p);
-        if (p.stages == 1) {
-            meet(p);
-        }
-        compute_chunk<T, K, kCheckpoints>(p, S, stage, offsets, run, c, cursor);
-        stage += StageMap<K>::bytes(p.warps);
-        stage = stage == smem + p.stages * StageMap<K>::bytes(p.warps) ? smem : stage;
-    }
-    meet(p);
-    if (p.stages == 1) {
-        meet(p);
+        barrier_sync(loads_barrier(here), block_threads(p));
+        compute_chunk<T, K, kCheckpoints>(p, S, smem + here * StageMap<K>::bytes(p.warps), offsets, run, c, cursor);
+        barrier_arrive(uses_barrier(here), block_threads(p));
+        here = here + 1 == p.stages ? 0 : here + 1;
     }
     store_final_state<K>(p, run, S);
 }

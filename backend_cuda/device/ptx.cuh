@@ -80,10 +80,16 @@ static __device__ __forceinline__ void stmatrix_x4_trans(uint32_t address, const
 }
 #endif
 
-/* All `threads` threads that name barrier `id` (1..15; 0 is __syncthreads) meet, from wherever in the code; whole warps. */
+/* Barrier `id` (1..15; 0 is __syncthreads) of `threads` threads, whole warps, some of which wait for it and some only
+ * arrive. What a thread wrote before either is seen by those that waited. */
 static __device__ __forceinline__ void barrier_sync(int id, int threads)
 {
     asm volatile("bar.sync %0, %1;" ::"r"(id), "r"(threads) : "memory");
+}
+
+static __device__ __forceinline__ void barrier_arrive(int id, int threads)
+{
+    asm volatile("bar.arrive %0, %1;" ::"r"(id), "r"(threads) : "memory");
 }
 
 static __device__ __forceinline__ uint4 load_shared_16(uint32_t address)
