@@ -22,7 +22,12 @@ for source in tests/fuzz/*_fuzz.c; do
     echo "+ $name for $seconds s"
     # shellcheck disable=SC2086
     "$build/tests/fuzz/$name" -max_total_time="$seconds" -timeout=10 -rss_limit_mb=4096 -max_len=65536 -print_final_stats=1 \
-        -verbosity=0 -artifact_prefix="$corpus-" "$corpus" $seeds
+        -verbosity=0 -artifact_prefix="$corpus-" "$corpus" $seeds >"$corpus.log" 2>&1 || {
+        cat "$corpus.log"
+        echo "fuzz.sh: $name found something; its input is beside $corpus.log" >&2
+        exit 1
+    }
+    sed -n 's/^stat::number_of_executed_units: */    inputs tried: /p' "$corpus.log"
     count=$((count + 1))
 done
 if [ "$count" -eq 0 ]; then
