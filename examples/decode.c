@@ -84,6 +84,11 @@ static gdn_decode_args make_args(gdn_context *context, const gdn_plan *plan, tok
     return args;
 }
 
+static int same_bits(const void *left, const void *right, size_t bytes)
+{
+    return memcmp(left, right, bytes) == 0;
+}
+
 int main(void)
 {
     static float pool[SLOTS][STATE]; /* zeros: requests that have seen nothing */
@@ -130,7 +135,7 @@ int main(void)
         step_args.beta = t.beta[i];
         check(gdn_decode(step, &step_args));
     }
-    const int same = memcmp(accepted, pool[5], sizeof(accepted)) == 0;
+    const int same = same_bits(accepted, pool[5], sizeof(accepted));
     printf("two accepted of %d drafted tokens: state %s that of two single steps\n", DRAFT,
            same ? "equals" : "DIFFERS from");
 

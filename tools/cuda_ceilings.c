@@ -80,15 +80,23 @@ typedef struct product_job {
     cuda_address a, b, c;
 } product_job;
 
+/* cuBLAS takes addresses as pointers. */
+static void *device_pointer(cuda_address address)
+{
+    const uintptr_t bits = (uintptr_t)address;
+    void *pointer = NULL;
+    memcpy(&pointer, &bits, sizeof(pointer));
+    return pointer;
+}
+
 static cuda_result queue_product(cuda_driver *driver, void *user)
 {
     const product_job *const job = user;
     const float one = 1, zero = 0;
     (void)driver;
     return job->blas->gemm(job->blas->handle, BLAS_NO_TRANSPOSE, BLAS_NO_TRANSPOSE, job->n, job->n, job->n, &one,
-                           (const void *)(uintptr_t)job->a, BLAS_BF16, job->n, (const void *)(uintptr_t)job->b,
-                           BLAS_BF16, job->n, &zero, (void *)(uintptr_t)job->c, BLAS_BF16, job->n, BLAS_COMPUTE_F32,
-                           BLAS_DEFAULT_ALGORITHM);
+                           device_pointer(job->a), BLAS_BF16, job->n, device_pointer(job->b), BLAS_BF16, job->n, &zero,
+                           device_pointer(job->c), BLAS_BF16, job->n, BLAS_COMPUTE_F32, BLAS_DEFAULT_ALGORITHM);
 }
 
 /* Random signs and mantissas, magnitudes in [1, 2): a product's power, and so its clock, depends on its data. */

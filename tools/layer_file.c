@@ -159,8 +159,10 @@ static bool read_tensor(const loader *l, const char *name, const char *other, in
     for (int32_t i = 0; i < rank; i++) {
         count *= size[i];
     }
-    return (tensor != NULL || fail(l, "tensor '%s' is missing", name)) && check_shape(l, tensor, rank, size) &&
-           read_floats(l, tensor, values, count);
+    if (tensor == NULL) {
+        return fail(l, "tensor '%s' is missing", name);
+    }
+    return check_shape(l, tensor, rank, size) && read_floats(l, tensor, values, count);
 }
 
 /* Shapes from q and v, into a problem of these heads and dims. */
@@ -250,9 +252,10 @@ static bool read_reference(const loader *l, const char *name, int32_t rank, cons
 static bool load_all(const loader *l, gdn_dtype io)
 {
     workload *const load = &l->layer->load;
-    gdn_problem problem;
+    gdn_problem problem = {0};
     int64_t tokens = 0, num_seqs = 0, *cu = NULL;
-    if (!read_shapes(l, &problem, &tokens) || !read_options(l, &problem) || !read_cu(l, tokens, &cu, &num_seqs)) {
+    if (!read_shapes(l, &problem, &tokens) || !read_options(l, &problem) || !read_cu(l, tokens, &cu, &num_seqs) ||
+        cu == NULL) {
         free(cu);
         return false;
     }

@@ -73,11 +73,11 @@ static void access_columns(unsigned char *image, int64_t start, const gdn_state_
 {
     float column[MAX_DIM];
     for (int32_t k = 0; k < K; k++) {
-        for (int32_t v = 0; v < V && access == LAYOUT_ENCODE; v++) {
+        for (int32_t v = 0; v < V && access == LAYOUT_ENCODE && matrix != NULL; v++) {
             column[v] = matrix[(int64_t)v * K + k];
         }
         access_run(image, start + k * layout->k_stride, layout->dtype, column, V, access, original);
-        for (int32_t v = 0; v < V && access == LAYOUT_DECODE; v++) {
+        for (int32_t v = 0; v < V && access == LAYOUT_DECODE && matrix != NULL; v++) {
             matrix[(int64_t)v * K + k] = column[v];
         }
     }

@@ -132,7 +132,7 @@ void problem_text_keys(char *help, size_t size)
         if (key->kind == KIND_WORD) {
             size_t length = 0;
             for (const char *c = key->words; *c != 0 && length + 2 < sizeof(allowed); c++) {
-                allowed[length++] = *c == ' ' ? '|' : *c;
+                allowed[length++] = (char)(*c == ' ' ? '|' : *c);
             }
             allowed[length] = 0;
         } else if (key->kind == KIND_INTEGER && key->max < INT64_C(1) << 40) {

@@ -161,6 +161,12 @@ static void fill_gates(workload *load, const problem_text *text)
     workload_round(load->beta, load->total_tokens * heads, problem->beta.dtype);
 }
 
+/* The index-th slot of an order that visits all of `count` slots, `stride` and `count` having no common factor. */
+static int64_t scatter(int64_t index, int64_t stride, int64_t count)
+{
+    return count > 0 ? index * stride % count : 0;
+}
+
 /* Slots in a shuffled order, so that neighbours in the batch are not neighbours in the pool. Each sequence gets up to
  * 2 + tokens_per_row slots of its own: read, write, and one for each token. */
 static bool fill_slots(workload *load, const problem_text *text)
@@ -189,10 +195,11 @@ static bool fill_slots(workload *load, const problem_text *text)
     }
     int64_t next = 0;
     for (int64_t n = 0; n < seqs; n++) {
-        load->read_slots[n] = next++ * stride % load->num_slots;
-        write[n] = text->update == TEXT_UPDATE_SEPARATE ? next++ * stride % load->num_slots : load->read_slots[n];
+        load->read_slots[n] = scatter(next++, stride, load->num_slots);
+        write[n] =
+            text->update == TEXT_UPDATE_SEPARATE ? scatter(next++, stride, load->num_slots) : load->read_slots[n];
         for (int64_t t = 0; load->token_slots != NULL && t < per_row; t++) {
-            const int64_t slot = next++ * stride % load->num_slots;
+            const int64_t slot = scatter(next++, stride, load->num_slots);
             load->token_slots[n * per_row + t] = (n + t) % 4 == 3 ? -1 : slot;
         }
         if (text->skip != 0 && n % 3 == 1) { /* either negative slot skips */

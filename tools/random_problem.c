@@ -2,6 +2,7 @@
 
 #include "random_inputs.h"
 
+#include <inttypes.h>
 #include <stdarg.h>
 #include <stdio.h>
 
@@ -46,7 +47,7 @@ static void put_sequences(draw *d, bool equal)
         const uint64_t count = equal ? 1 + pick(d, 5) : pick(d, 4) == 0 ? 1 + pick(d, 4) : 1;
         put(d, "%s", i > 0 ? "," : "");
         if (count > 1) {
-            put(d, "%llux", (unsigned long long)count);
+            put(d, "%" PRIu64 "x", count);
         }
         put(d, "%d", length);
         total += length * (int)count;
@@ -79,11 +80,11 @@ void random_problem(uint64_t seed, uint64_t index, char *line, size_t size)
     const int dim_k = dims[pick(&d, 12)];
     /* Not both 1: a state of one number can cancel to nothing, and then no relative bound holds. */
     const int dim_v = dim_k > 1 && pick(&d, 2) == 0 ? dim_k : dims[pick(&d, 11) + (dim_k == 1)];
-    put(&d, "op=%s heads=%llu/%llu dim=%d/%d", decode ? "decode" : "prefill", (unsigned long long)heads,
-        (unsigned long long)(heads * ratio), dim_k, dim_v);
+    put(&d, "op=%s heads=%" PRIu64 "/%" PRIu64 " dim=%d/%d", decode ? "decode" : "prefill", heads, heads * ratio, dim_k,
+        dim_v);
     if (decode) {
-        put(&d, " rows=%llu tokens_per_row=%llu", (unsigned long long)pick(&d, 9),
-            (unsigned long long)(1 + pick(&d, 16)));
+        const uint64_t rows = pick(&d, 9), tokens_per_row = 1 + pick(&d, 16);
+        put(&d, " rows=%" PRIu64 " tokens_per_row=%" PRIu64, rows, tokens_per_row);
         if (pick(&d, 3) == 0) {
             put(&d, " num_tokens=random");
         }
@@ -102,7 +103,7 @@ void random_problem(uint64_t seed, uint64_t index, char *line, size_t size)
         put(&d, " gate_dtype=same");
     }
     if (pick(&d, 2) == 0) {
-        put(&d, " beta=logit beta_scale=%llu", (unsigned long long)(1 + pick(&d, 2)));
+        put(&d, " beta=logit beta_scale=%" PRIu64, 1 + pick(&d, 2));
     }
     /* Unnormalised keys are fed unit vectors, so every norm is well-posed. */
     maybe_word(&d, "norm", norms, 3);
@@ -128,5 +129,5 @@ void random_problem(uint64_t seed, uint64_t index, char *line, size_t size)
     if (pick(&d, 8) == 0) {
         put(&d, " keys=repeated");
     }
-    put(&d, " seed=%llu", (unsigned long long)(random_bits(seed, index + 1, UINT64_C(1) << 40) >> 33));
+    put(&d, " seed=%" PRIu64, random_bits(seed, index + 1, UINT64_C(1) << 40) >> 33);
 }

@@ -293,7 +293,7 @@ bool safetensors_open(safetensors_file **file, const char *path, char *error, si
         return fail(error, error_size, "%s: cannot be mapped: %s", path, strerror(errno));
     }
     char reason[384];
-    if (!safetensors_parse(file, mapping != NULL ? mapping : "", size, reason, sizeof(reason))) {
+    if (!safetensors_parse(file, mapping != NULL ? mapping : "", size, reason, sizeof(reason)) || *file == NULL) {
         if (mapping != NULL) {
             munmap(mapping, size);
         }

@@ -83,8 +83,7 @@ static char *build_header(const safetensors_tensor *tensors, size_t count, const
     *length = (used + 7) / 8 * 8;
     char *const padded = malloc(*length + 1);
     if (padded != NULL) {
-        memset(padded, ' ', *length);
-        memcpy(padded, text, used);
+        snprintf(padded, *length + 1, "%-*s", (int)*length, text);
     }
     cJSON_free(text);
     return padded;
