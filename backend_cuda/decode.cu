@@ -29,8 +29,13 @@ namespace
 
 constexpr int kMaxThreads = 128;
 
-/* Blocks that a multiprocessor is to hold: as many as registers allow without spilling. */
+/* Blocks that a multiprocessor is to hold: as many as registers allow without spilling. Compiled for 9.0 the narrow
+ * kernels fit 80 registers, for the others they need a few more. */
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ != 900
+template <int K> constexpr int kResident = K == 256 ? 4 : 5;
+#else
 template <int K> constexpr int kResident = K == 256 ? 4 : 6;
+#endif
 
 /* How a column of K elements of type T lies over eight lanes: kPieces of 16 bytes, eight pieces apart. */
 template <typename T, int K> struct ColumnMap {

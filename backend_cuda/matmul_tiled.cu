@@ -24,6 +24,13 @@ constexpr int kStages = 4;
 static_assert(kDepth == kSumDepth, "a tile's depth is what one tensor-core sum runs over");
 constexpr int kMatmulThreads = 128;
 
+/* Blocks that a multiprocessor is to hold: as many as registers allow without spilling. Compiled for 9.0 four fit. */
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ != 900
+template <int kTileRows> constexpr int kResident = kTileRows == 64 ? 3 : 4;
+#else
+template <int kTileRows> constexpr int kResident = 4;
+#endif
+
 struct Operand {
     float *data;
     int64_t ld, stride0, stride1, stride2;
@@ -76,7 +83,7 @@ template <bool kAlongDepth, int kRows> struct Tile {
 };
 
 template <bool kThreeTerms, bool kTransposeA, bool kTransposeB, bool kVector, int kTileRows>
-__global__ void __launch_bounds__(kMatmulThreads, 4) matmul_kernel(const Product p)
+__global__ void __launch_bounds__(kMatmulThreads, kResident<kTileRows>) matmul_kernel(const Product p)
 {
     using TileA = Tile<!kTransposeA, kTileRows>;
     using TileB = Tile<kTransposeB, kTileCols>;
