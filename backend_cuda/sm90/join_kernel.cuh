@@ -72,6 +72,7 @@ __device__ __forceinline__ void load_E(const gdn_sm90_prefill &p, const Joints &
 
 static __global__ void __launch_bounds__(kJoinThreads, 1) join_kernel(const __grid_constant__ gdn_sm90_prefill p)
 {
+#ifdef GDN_SM90_HAS_CODE
     const uint32_t base = shared_memory_base();
     const int k = threadIdx.x % GDN_SM90_DIM;
     const int v_first = threadIdx.x / GDN_SM90_DIM * (kJoinColumns / 2);
@@ -154,6 +155,7 @@ static __global__ void __launch_bounds__(kJoinThreads, 1) join_kernel(const __gr
             }
         }
     }
+#endif
 }
 
 /* One thread: cuts the chunk table into waves. A cut that would fall inside a segment moves to the segment's start. */

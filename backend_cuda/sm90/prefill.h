@@ -29,26 +29,21 @@ extern "C" {
 #define GDN_SM90_DIM 128 /* head_k_dim and head_v_dim */
 #define GDN_SM90_HALF 64 /* columns of V of one block */
 
-/* The record of one (chunk slot, value head). A' and P are lower triangles of 16 x 16 blocks of the I/O type, in cores of
- * 8 x 8 elements (128 bytes) as wgmma reads them: columns 16 c.. are a part of (8 - 2 c) pairs of cores, the pairs of rows
- * 16 c.. 16 c + 8.. and so on, each with its left core first. So a part is copied as it is to where its whole column of pairs
- * would be in shared memory, behind the zeros of the blocks above the diagonal.
+/* The record of one (chunk slot, value head). A' and P are 64 x 64 tiles of the I/O type in rows of 128 bytes, swizzled as
+ * wgmma reads them (piece c of row r at piece c ^ (r & 7)), blocks above the diagonal zero; so a record is copied to and
+ * from shared memory as it is.
  *
- *     0                      5120                   10240     10496       10752     11008      11024     11264
- *     | A': 2048 1536 1024 512 | P: the same        | decay_k | decay_end | decay_q | end, pad | (unused) |
+ *     0    8192  16384     16640       16896     17152      17168     17408
+ *     | A' | P   | decay_k | decay_end | decay_q | end, pad | (unused) |
  */
-#define GDN_SM90_TRIANGLE 5120
 #define GDN_SM90_RECORD_A 0
-#define GDN_SM90_RECORD_P GDN_SM90_TRIANGLE
-#define GDN_SM90_RECORD_DECAY_K (2 * GDN_SM90_TRIANGLE) /* exp(G_i) rk_i, float[64]; rk_i normalises k_i, or is 1 */
-#define GDN_SM90_RECORD_DECAY_END (GDN_SM90_RECORD_DECAY_K + 256) /* exp(G_C - G_i) rk_i */
-#define GDN_SM90_RECORD_DECAY_Q (GDN_SM90_RECORD_DECAY_END + 256) /* scale exp(G_i) rq_i */
-#define GDN_SM90_RECORD_END (GDN_SM90_RECORD_DECAY_Q + 256) /* exp(G_C) */
-#define GDN_SM90_RECORD_USED (GDN_SM90_RECORD_END + 16)
-#define GDN_SM90_RECORD_BYTES 11264
-
-/* Where columns 16 c.. of a triangle are in it. */
-#define GDN_SM90_TRIANGLE_PART(c) (256 * (c) * (9 - (c)))
+#define GDN_SM90_RECORD_P 8192
+#define GDN_SM90_RECORD_DECAY_K 16384 /* exp(G_i) rk_i, float[64]; rk_i normalises k_i (1 where nothing is asked) */
+#define GDN_SM90_RECORD_DECAY_END 16640 /* exp(G_C - G_i) rk_i */
+#define GDN_SM90_RECORD_DECAY_Q 16896 /* scale exp(G_i) rq_i */
+#define GDN_SM90_RECORD_END 17152 /* exp(G_C) */
+#define GDN_SM90_RECORD_USED 17168
+#define GDN_SM90_RECORD_BYTES 17408
 
 /* Two tiles of 64 x 128 as two swizzled halves of columns each. */
 #define GDN_SM90_PACKED_BYTES 32768

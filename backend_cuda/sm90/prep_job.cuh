@@ -33,20 +33,11 @@ struct PrepMap {
     static constexpr uint32_t kQFactor = kKFactor + 256; /* scale rq_i */
     static constexpr uint32_t kKSquare = kQFactor + 256; /* |rk_i k_i|^2 */
     static constexpr uint32_t kBarrier = kKSquare + 256; /* the tiles have arrived */
-    static constexpr uint32_t kJobs =
-        kBarrier + 16; /* this PrepJob and the next, in turn: there are no registers to keep it in */
-    static constexpr uint32_t kJobBytes = 48;
-    static constexpr uint32_t kBytes = kJobs + 2 * kJobBytes;
+    static constexpr uint32_t kBytes = kBarrier + 16;
     static constexpr int kDiagonalStride = 20; /* floats a row: 16-byte broadcast reads */
 };
 
-/* Block (i, c) of a triangle of the record, i >= c: its cores are upper left, upper right, lower left, lower right. */
-__device__ __forceinline__ uint32_t triangle_block(uint32_t triangle, int i, int c)
-{
-    return triangle + GDN_SM90_TRIANGLE_PART(c) + (i - c) * 512;
-}
-
-static_assert(PrepMap::kRecord % 128 == 0 && GDN_SM90_RECORD_BYTES % 16 == 0, "A' and P are made of cores");
+static_assert(PrepMap::kRecord % 1024 == 0, "A' and P are swizzled tiles");
 static_assert(PrepMap::kKFactor % 16 == 0 && PrepMap::kGates % 16 == 0, "float4 reads");
 static_assert(3 * (PrepMap::kBytes + 1024 + 1024) <= 228 * 1024, "three blocks a multiprocessor");
 
@@ -101,32 +92,6 @@ __device__ __forceinline__ PrepJob find_job(const gdn_sm90_prefill &p, const Wav
     return job;
 }
 
-/* Has the chunk that find_job will look at first brought near. */
-__device__ __forceinline__ void prefetch_job(const gdn_sm90_prefill &p, const Wave &wave, int number)
-{
-    const int groups = (p.heads_per_group + p.heads_per_job - 1) / p.heads_per_job;
-    const int slot = number / (p.num_k_heads * groups);
-    if (slot < wave.slots) {
-        prefetch_global(wave.chunks + slot);
-    }
-}
-
-/* One thread. */
-__device__ __forceinline__ void store_job(uint32_t address, const PrepJob &job)
-{
-    store_shared_16(address, make_uint4(job.number, job.slot, job.k_head, job.first_head));
-    store_shared_16(address + 16, make_uint4(job.count, job.token, job.seq, job.index));
-    store_shared_u32(address + 32, job.length);
-}
-
-__device__ __forceinline__ PrepJob read_job(uint32_t address)
-{
-    const uint4 a = load_shared_16(address), b = load_shared_16(address + 16);
-    return {static_cast<int>(a.x), static_cast<int>(a.y), static_cast<int>(a.z),
-            static_cast<int>(a.w), static_cast<int>(b.x), static_cast<int>(b.y),
-            static_cast<int>(b.z), static_cast<int>(b.w), static_cast<int>(load_shared_u32(address + 32))};
-}
-
 __device__ __forceinline__ int value_head(const gdn_sm90_prefill &p, const PrepJob &job, int h)
 {
     return p.tiled_heads ? (job.first_head + h) * p.num_k_heads + job.k_head
@@ -146,32 +111,41 @@ __device__ __forceinline__ void load_tiles(const gdn_sm90_prefill &p, const Prep
     tensor_load(base + PrepMap::kQ + PrepMap::kTile / 2, &p.q_map, 64, job.k_head, token, row, barrier);
 }
 
+/* The gate inputs of tokens 2 lane and 2 lane + 1, as they are in memory. */
+struct RawGates {
+    float gate[2], beta[2];
+};
+
 __device__ __forceinline__ int64_t chunk_base(const gdn_sm90_prefill &p, const gdn_sm90_rows &x, const PrepJob &job)
 {
     return p.equal_length ? job.seq * x.row_stride + static_cast<int64_t>(job.index) * kRows * x.token_stride
                           : job.token * x.token_stride;
 }
 
-/* One warp: has the gate inputs of value head h of a job brought near. There are no registers to load them ahead into. */
-__device__ __forceinline__ void prefetch_gates(const gdn_sm90_prefill &p, const PrepJob &job, int h)
+__device__ __forceinline__ RawGates load_gates(const gdn_sm90_prefill &p, const PrepJob &job, int h)
 {
-    const int head = value_head(p, job, h);
-    const int64_t gate_size = p.gate.dtype == GDN_DTYPE_F32 ? 4 : 2, beta_size = p.beta.dtype == GDN_DTYPE_F32 ? 4 : 2;
-    const int64_t gate_base = chunk_base(p, p.gate, job) + head * p.gate.head_stride;
-    const int64_t beta_base = chunk_base(p, p.beta, job) + head * p.beta.head_stride;
+    RawGates raw = {};
+    if (h < job.count) {
+        const int head = value_head(p, job, h);
+        const int lane = threadIdx.x % 32;
+        const int64_t gate_base = chunk_base(p, p.gate, job) + head * p.gate.head_stride;
+        const int64_t beta_base = chunk_base(p, p.beta, job) + head * p.beta.head_stride;
 #pragma unroll
-    for (int e = 0; e < 2; ++e) {
-        const int i = threadIdx.x % 32 + 32 * e;
-        if (i < job.length) {
-            prefetch_global(static_cast<const char *>(p.gate.data) + (gate_base + i * p.gate.token_stride) * gate_size);
-            prefetch_global(static_cast<const char *>(p.beta.data) + (beta_base + i * p.beta.token_stride) * beta_size);
+        for (int e = 0; e < 2; ++e) {
+            const int i = 2 * lane + e;
+            if (i < job.length) {
+                raw.gate[e] = load_element(p.gate.data, p.gate.dtype, gate_base + i * p.gate.token_stride);
+                raw.beta[e] = load_element(p.beta.data, p.beta.dtype, beta_base + i * p.beta.token_stride);
+            }
         }
     }
+    return raw;
 }
 
 /* One warp: HeadGates of one value head. Tokens past the chunk's length have no decay and beta 0. Sums are in double: their
  * differences stay exact after tokens of strong decay. */
-__device__ __forceinline__ void compute_gates(const gdn_sm90_prefill &p, const PrepJob &job, int h, uint32_t gates)
+__device__ __forceinline__ void compute_gates(const gdn_sm90_prefill &p, const PrepJob &job, int h, const RawGates &raw,
+                                              uint32_t gates)
 {
     constexpr double kLog2E = 1.4426950408889634;
     const int lane = threadIdx.x % 32;
@@ -179,21 +153,13 @@ __device__ __forceinline__ void compute_gates(const gdn_sm90_prefill &p, const P
     const int head = value_head(p, job, h);
     const float A_log = raw_form ? p.A_log[head] : 0.0f;
     const float dt_bias = raw_form && p.dt_bias ? p.dt_bias[head] : 0.0f;
-    const int64_t gate_base = chunk_base(p, p.gate, job) + head * p.gate.head_stride;
-    const int64_t beta_base = chunk_base(p, p.beta, job) + head * p.beta.head_stride;
     double g[2];
     float beta[2];
 #pragma unroll
     for (int e = 0; e < 2; ++e) {
-        const int i = 2 * lane + e;
-        g[e] = 0.0;
-        beta[e] = 0.0f;
-        if (i < job.length) {
-            const float gate = load_element(p.gate.data, p.gate.dtype, gate_base + i * p.gate.token_stride);
-            beta[e] = beta_of(load_element(p.beta.data, p.beta.dtype, beta_base + i * p.beta.token_stride), p.beta_form,
-                              p.beta_scale);
-            g[e] = kLog2E * static_cast<double>(log_decay_of(gate, p.gate_form, A_log, dt_bias));
-        }
+        const bool inside = 2 * lane + e < job.length;
+        g[e] = inside ? kLog2E * static_cast<double>(log_decay_of(raw.gate[e], p.gate_form, A_log, dt_bias)) : 0.0;
+        beta[e] = inside ? beta_of(raw.beta[e], p.beta_form, p.beta_scale) : 0.0f;
     }
     double sum = g[0] + g[1];
 #pragma unroll

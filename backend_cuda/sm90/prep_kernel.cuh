@@ -188,22 +188,15 @@ __device__ __forceinline__ void compute_grams(const gdn_sm90_prefill &p, int len
     }
 }
 
-/* Bit h: whether float16 holds L and its inverse of value head h. 2.05 and 1.05 leave room for keys that were normalised,
- * then rounded. */
-__device__ __forceinline__ unsigned fits_half(uint32_t base, int count)
+/* Whether float16 holds L and its inverse: 2.05 and 1.05 leave room for keys that were normalised, then rounded. */
+__device__ __forceinline__ bool fits_half(uint32_t base, uint32_t gates)
 {
     const int lane = threadIdx.x % 32;
     const float2 square = load_shared_float2(base + PrepMap::kKSquare + 8 * lane);
-    unsigned fits = 0;
-#pragma unroll 1
-    for (int h = 0; h < count; ++h) {
-        const float2 beta =
-            load_shared_float2(base + PrepMap::kGates + h * PrepMap::kGatesBytes + HeadGates::kBeta + 8 * lane);
-        const bool fit = square.x <= 1.05f && square.y <= 1.05f && fabsf(beta.x) * square.x <= 2.05f &&
-                         fabsf(beta.y) * square.y <= 2.05f;
-        fits |= __all_sync(0xffffffffu, fit) ? 1u << h : 0u;
-    }
-    return fits;
+    const float2 beta = load_shared_float2(gates + HeadGates::kBeta + 8 * lane);
+    const bool fits =
+        fmaxf(square.x, square.y) <= 1.05f && fabsf(beta.x) * square.x <= 2.05f && fabsf(beta.y) * square.y <= 2.05f;
+    return __all_sync(0xffffffffu, fits) != 0;
 }
 
 /* exp(G_i - G_j) inside the diagonal block, for column 2t + 8 n + c % 2 and row g + 8 (c / 2); garbage above it. */
@@ -350,7 +343,7 @@ __device__ __forceinline__ void merge_column(uint32_t base, uint32_t gates, int 
             for (int e = 0; e < 4; ++e) {
                 r[e] = pack2<T>(beta[e % 2] * y[e / 2][2 * (e % 2)], beta[e % 2] * y[e / 2][2 * (e % 2) + 1]);
             }
-            stmatrix_x4_transposed(triangle_block(A, i, warp) + lane * 16, r);
+            stmatrix_x4_transposed(A + swizzled(16 * i + lane / 16 * 8 + lane % 8, 2 * warp + lane / 8 % 2), r);
         }
     }
 }
@@ -384,8 +377,7 @@ __device__ __forceinline__ void store_P(const float (&qk)[32], uint32_t base, ui
             }
             const uint32_t r[4] = {pack2<T>(P[0][0], P[0][1]), pack2<T>(P[0][2], P[0][3]), pack2<T>(P[1][0], P[1][1]),
                                    pack2<T>(P[1][2], P[1][3])};
-            /* The matrices of r are upper left, lower left, upper right, lower right. */
-            stmatrix_x4(triangle_block(out, warp, j) + lane / 8 % 2 * 256 + lane / 16 * 128 + lane % 8 * 16, r);
+            stmatrix_x4(out + swizzled(16 * warp + lane / 8 % 2 * 8 + lane % 8, 2 * j + lane / 16), r);
         }
     }
 }
@@ -428,54 +420,49 @@ __device__ __forceinline__ void store_runs(const gdn_sm90_prefill &p, const Wave
 template <typename T>
 __global__ void __launch_bounds__(kPrepThreads, 3) prep_kernel(const __grid_constant__ gdn_sm90_prefill p)
 {
+#ifdef GDN_SM90_HAS_CODE
     const uint32_t base = shared_memory_base();
     const int warp = __shfl_sync(0xffffffffu, threadIdx.x / 32, 0);
     if (threadIdx.x == 0) {
         mbarrier_init(base + PrepMap::kBarrier, 1);
         fence_mbarrier_init();
     }
-    /* The record's padding is never written again. */
+    /* Blocks above the diagonal of A' and P are never written again; nor is the record's padding. */
     for (uint32_t at = 16 * threadIdx.x; at < GDN_SM90_RECORD_BYTES; at += 16 * kPrepThreads) {
         store_shared_16(base + PrepMap::kRecord + at, make_uint4(0, 0, 0, 0));
     }
     __syncthreads();
 
-    PrepJob job = find_job(p, wave_of(p), blockIdx.x);
+    const Wave wave = wave_of(p);
+    PrepJob job = find_job(p, wave, blockIdx.x);
+    RawGates raw = load_gates(p, job, warp);
     if (threadIdx.x == 0 && job.number >= 0) {
-        store_job(base + PrepMap::kJobs, job);
         load_tiles(p, job, base);
     }
     uint32_t parity = 0;
     while (job.number >= 0) {
-        prefetch_job(p, wave_of(p), job.number + gridDim.x);
         if (warp < job.count) {
-            compute_gates(p, job, warp, base + PrepMap::kGates + warp * PrepMap::kGatesBytes);
+            compute_gates(p, job, warp, raw, base + PrepMap::kGates + warp * PrepMap::kGatesBytes);
         }
         float kk[32], qk[32];
         mbarrier_wait(base + PrepMap::kBarrier, parity);
+        parity ^= 1;
         if (std::is_same<T, __half>::value && p.packed_qk) {
             pack_tiles<T>(p, job, base);
         }
+        const PrepJob next = find_job(p, wave, job.number + gridDim.x);
         compute_grams<T>(p, job.length, base, kk, qk);
-        const PrepJob next = find_job(p, wave_of(p), job.number + gridDim.x);
-        if (threadIdx.x == 0) {
-            store_job(base + PrepMap::kJobs + (parity ^ 1) * PrepMap::kJobBytes, next);
-            if (next.number >= 0) {
-                if (p.packed_qk) {
-                    bulk_wait_read(); /* the tiles have left */
-                }
-                load_tiles(p, next, base);
+        if (threadIdx.x == 0 && next.number >= 0) {
+            if (p.packed_qk) {
+                bulk_wait_read(); /* the tiles have left */
             }
+            load_tiles(p, next, base);
         }
-        if (warp < next.count) {
-            prefetch_gates(p, next, warp);
-        }
+        raw = load_gates(p, next, warp);
 
-        const int count = job.count;
-        const unsigned fits = fits_half(base, count);
-        for (int h = 0; h < count; ++h) {
+        for (int h = 0; h < job.count; ++h) {
             const uint32_t gates = base + PrepMap::kGates + h * PrepMap::kGatesBytes;
-            const bool half = fits >> h & 1;
+            const bool half = fits_half(base, gates);
             if (half) {
                 store_lower<HalfBlocks>(kk, base, gates, warp);
                 __syncwarp();
@@ -501,21 +488,20 @@ __global__ void __launch_bounds__(kPrepThreads, 3) prep_kernel(const __grid_cons
             fence_proxy_async();
             __syncthreads();
             if (threadIdx.x == 0) {
-                const PrepJob mine = read_job(base + PrepMap::kJobs + parity * PrepMap::kJobBytes);
                 unsigned char *const record =
-                    p.records + (static_cast<int64_t>(mine.slot) * p.num_v_heads + value_head(p, mine, h)) *
+                    p.records + (static_cast<int64_t>(job.slot) * p.num_v_heads + value_head(p, job, h)) *
                                     static_cast<int64_t>(GDN_SM90_RECORD_BYTES);
                 bulk_store(record, base + PrepMap::kRecord, GDN_SM90_RECORD_USED);
                 bulk_commit();
             }
         }
-        parity ^= 1;
-        job = read_job(base + PrepMap::kJobs + parity * PrepMap::kJobBytes);
+        job = next;
     }
-    store_runs(p, wave_of(p));
+    store_runs(p, wave);
     if (threadIdx.x == 0) {
         bulk_wait();
     }
+#endif
 }
 
 } // namespace sm90

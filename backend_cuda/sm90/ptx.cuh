@@ -17,6 +17,12 @@
 #include <stdint.h>
 #include <type_traits>
 
+/* Defined where these instructions exist. Kernels are empty elsewhere: a build for several architectures compiles them for
+ * each, and supports() lets none but compute capability 9.0 come here. */
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
+#define GDN_SM90_HAS_CODE
+#endif
+
 namespace gdn
 {
 namespace sm90
@@ -93,17 +99,6 @@ static __device__ __forceinline__ void tensor_store(const CUtensorMap *map, int 
                  : "memory");
 }
 
-static __device__ __forceinline__ void prefetch_tensor_map(const CUtensorMap *map)
-{
-    asm volatile("prefetch.tensormap [%0];" ::"l"(map) : "memory");
-}
-
-/* Brings the line at an address into the first-level cache. */
-static __device__ __forceinline__ void prefetch_global(const void *address)
-{
-    asm volatile("prefetch.global.L1 [%0];" ::"l"(address) : "memory");
-}
-
 /* `bytes` (a multiple of 16) to shared memory, counted by `barrier`. */
 static __device__ __forceinline__ void bulk_load(uint32_t dst, const void *src, uint32_t bytes, uint32_t barrier)
 {
@@ -175,13 +170,6 @@ static __device__ __forceinline__ void store_shared_u16(uint32_t address, uint16
     asm volatile("st.shared.u16 [%0], %1;" ::"r"(address), "h"(v) : "memory");
 }
 
-static __device__ __forceinline__ uint32_t load_shared_u32(uint32_t address)
-{
-    uint32_t v;
-    asm volatile("ld.shared.u32 %0, [%1];" : "=r"(v) : "r"(address) : "memory");
-    return v;
-}
-
 static __device__ __forceinline__ void store_shared_float(uint32_t address, float v)
 {
     asm volatile("st.shared.f32 [%0], %1;" ::"r"(address), "f"(v) : "memory");
@@ -248,15 +236,6 @@ static __device__ __forceinline__ uint64_t wgmma_operand(uint32_t address)
 static __device__ __forceinline__ uint64_t wgmma_operand_transposed(uint32_t address)
 {
     return wgmma_descriptor(address, 8192);
-}
-
-/* An operand made of cores, blocks of 8 x 8 elements in 128 bytes: a step of 16 along the rows is eight pairs of cores, 2048
- * bytes, a pair for each eight rows. */
-static __device__ __forceinline__ uint64_t wgmma_operand_cores(uint32_t address)
-{
-    constexpr uint64_t kNextColumns = uint64_t{128 >> 4} << 16;
-    constexpr uint64_t kEightRows = uint64_t{256 >> 4} << 32;
-    return static_cast<uint64_t>((address & 0x3ffff) >> 4) | kNextColumns | kEightRows;
 }
 
 /* clang-format off */

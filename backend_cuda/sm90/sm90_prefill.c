@@ -82,6 +82,9 @@ static bool supports(const gdn_device *device, const gdn_problem *problem, gdn_r
         return refuse(reason, "compute capability is %d.%d, not 9.0", cuda->compute_capability / 10,
                       cuda->compute_capability % 10);
     }
+    if (strstr(GDN_CUDA_ARCHITECTURES, "90a") == NULL) {
+        return refuse(reason, "this build has no code for sm_90a (%s)", GDN_CUDA_ARCHITECTURES);
+    }
     if (cuda->shared_bytes_per_block < (int64_t)gdn_sm90_state_output_smem()) {
         return refuse(reason, "a block may have %lld bytes of shared memory, not %zu",
                       (long long)cuda->shared_bytes_per_block, gdn_sm90_state_output_smem());
@@ -324,9 +327,9 @@ static void set_segments(gdn_sm90_prefill *p, const gdn_prefill_run *run, bool o
     p->segment_E = (float *)(run->workspace + choice->param[PARAM_SEGMENT_E]);
 }
 
-/* Whether blocks with all of V are the faster ones: a chunk takes them 1.7 times as long as half of it does (measured), so
- * there must be enough sequences and heads to fill the multiprocessors without halves, and no sequence so long that its
- * own chunks are what takes the time. The bits are the same. */
+/* Whether blocks with all of V are the faster ones. A chunk takes them 1.95 times as long as half of it does (measured where
+ * memory bounds both), so there must be enough sequences and heads to fill the multiprocessors without halves, and no sequence
+ * so long that its own chunks are what takes the time. The bits are the same. */
 static bool whole_pays(const gdn_prefill_run *run, int32_t num_sms)
 {
     const gdn_problem *const problem = run->problem;
@@ -335,7 +338,7 @@ static bool whole_pays(const gdn_prefill_run *run, int32_t num_sms)
     const int64_t share = total * problem->num_v_heads / num_sms; /* tokens of one head a multiprocessor */
     const int64_t half = longest > 2 * share ? longest : 2 * share;
     const int64_t whole = longest > share ? longest : share;
-    return 17 * whole < 10 * half;
+    return 39 * whole < 20 * half;
 }
 
 static gdn_status check_launch(int error, const char *kernel)

@@ -64,13 +64,13 @@ template <typename T, Form kForm> struct ChainLane {
         }
     }
 
-    /* x (+)= (M R)^T for a lower triangle M in shared memory, 64 x 64, and R^T as an operand. */
-    __device__ __forceinline__ void multiply_triangle(float (&x)[32], const uint32_t (&R)[4][4], uint32_t matrix,
-                                                      bool add) const
+    /* x (+)= (M R)^T for a 64 x 64 matrix M in shared memory and R^T as an operand. */
+    __device__ __forceinline__ void multiply_matrix(float (&x)[32], const uint32_t (&R)[4][4], uint32_t matrix,
+                                                    bool add) const
     {
 #pragma unroll
         for (int i = 0; i < 4; ++i) {
-            wgmma_rs<T, false>(x, R[i], wgmma_operand_cores(matrix + i * 2048), add || i > 0);
+            wgmma_rs<T, false>(x, R[i], wgmma_operand(matrix + i * 32), add || i > 0);
         }
     }
 
@@ -295,7 +295,7 @@ template <typename T, Form kForm> class HalfChain
         uint32_t R[4][4];
         my_.residual(R, V_, v, decay, length);
         wgmma_fence();
-        my_.multiply_triangle(V_, R, stage + Stage::kA, false);
+        my_.multiply_matrix(V_, R, stage + Stage::kA, false);
         wgmma_commit();
         my_.load_factors(to_end_, stage + Stage::kDecayEnd);
         wgmma_wait<0>();

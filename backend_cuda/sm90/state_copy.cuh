@@ -94,12 +94,17 @@ template <Form kForm> class StageLoader
     __device__ __forceinline__ void load(const gdn_sm90_prefill &p, uint32_t found)
     {
         using S = Stage<kForm>;
-        /* Word by word, and for each chunk again: there are no registers to keep an item in. */
-        const auto get = [found](size_t word) {
-            return static_cast<int>(load_shared_u32(found + static_cast<uint32_t>(word)));
-        };
-        const int total = get(offsetof(Item, chunks)) + (get(offsetof(Item, tail)) > 0);
-#pragma unroll 1
+        const Item item = read_item(found);
+        const int k_head = p.tiled_heads ? item.head % p.num_k_heads : item.head / p.heads_per_group;
+        /* Outside the tensor v reads as zeros, which is what E's recurrence wants. */
+        const int v_row = item.target == kPlaceE ? rows_of(p) : item.row;
+        const int v0 = item.half * GDN_SM90_HALF;
+        const int total = item.total();
+        int token = item.token;
+        const unsigned char *record = p.records + (static_cast<int64_t>(item.first_slot) * p.num_v_heads + item.head) *
+                                                      static_cast<int64_t>(GDN_SM90_RECORD_BYTES);
+        const unsigned char *packed = p.packed_qk + (static_cast<int64_t>(item.first_slot) * p.num_k_heads + k_head) *
+                                                        static_cast<int64_t>(GDN_SM90_PACKED_BYTES);
         for (int c = 0; c < total || c == 0; ++c) {
             const uint32_t stage = next_stage();
             const uint32_t full = this->full();
@@ -110,43 +115,32 @@ template <Form kForm> class StageLoader
                 mbarrier_arrive(full);
             } else {
                 mbarrier_arrive_expect(full, S::kLoaded);
-                const int head = get(offsetof(Item, head));
-                const int k_head = p.tiled_heads ? head % p.num_k_heads : head / p.heads_per_group;
-                const int token = get(offsetof(Item, token)) + c * GDN_SM90_CHUNK;
-                const int row = get(offsetof(Item, row));
-                const int64_t slot = get(offsetof(Item, first_slot)) + c;
                 if (kForm != Form::kWhole && p.packed_qk) {
-                    const unsigned char *const packed =
-                        p.packed_qk + (slot * p.num_k_heads + k_head) * static_cast<int64_t>(GDN_SM90_PACKED_BYTES);
                     bulk_load(stage + S::kK, packed, 16384, full);
-                    if (kHasOutputs<kForm>) {
-                        bulk_load(stage + S::kQ, packed + 16384, 16384, full);
-                    }
                 } else {
-                    tensor_load(stage + S::kK, &p.k_map, 0, k_head, token, row, full);
-                    tensor_load(stage + S::kK + 8192, &p.k_map, 64, k_head, token, row, full);
-                    if (kHasOutputs<kForm>) {
-                        tensor_load(stage + S::kQ, &p.q_map, 0, k_head, token, row, full);
-                        tensor_load(stage + S::kQ + 8192, &p.q_map, 64, k_head, token, row, full);
-                    }
+                    tensor_load(stage + S::kK, &p.k_map, 0, k_head, token, item.row, full);
+                    tensor_load(stage + S::kK + 8192, &p.k_map, 64, k_head, token, item.row, full);
                 }
+                tensor_load(stage + S::kV, &p.v_map, v0, item.head, token, v_row, full);
                 if (kForm == Form::kWhole) {
-                    tensor_load(stage + S::kV, &p.v_map, 0, head, token, row, full);
-                    tensor_load(stage + S::kV + 8192, &p.v_map, GDN_SM90_HALF, head, token, row, full);
-                } else {
-                    /* Outside the tensor v reads as zeros, which is what E's recurrence wants. */
-                    const bool nothing = kForm == Form::kStateOnly && get(offsetof(Item, target)) == kPlaceE;
-                    tensor_load(stage + S::kV, &p.v_map, get(offsetof(Item, half)) * GDN_SM90_HALF, head, token,
-                                nothing ? rows_of(p) : row, full);
+                    tensor_load(stage + S::kV + 8192, &p.v_map, GDN_SM90_HALF, item.head, token, v_row, full);
                 }
-                const unsigned char *const record =
-                    p.records + (slot * p.num_v_heads + head) * static_cast<int64_t>(GDN_SM90_RECORD_BYTES);
-                load_triangle(stage + S::kA, record + GDN_SM90_RECORD_A, full);
-                bulk_load(stage + S::kDecays, record + GDN_SM90_RECORD_DECAY_K, S::kDecayBytes, full);
                 if (kHasOutputs<kForm>) {
-                    load_triangle(stage + S::kP, record + GDN_SM90_RECORD_P, full);
+                    bulk_load(stage + S::kA, record, GDN_SM90_RECORD_USED, full);
+                    if (kForm != Form::kWhole && p.packed_qk) {
+                        bulk_load(stage + S::kQ, packed + 16384, 16384, full);
+                    } else {
+                        tensor_load(stage + S::kQ, &p.q_map, 0, k_head, token, item.row, full);
+                        tensor_load(stage + S::kQ + 8192, &p.q_map, 64, k_head, token, item.row, full);
+                    }
+                } else {
+                    bulk_load(stage + S::kA, record + GDN_SM90_RECORD_A, 8192, full);
+                    bulk_load(stage + S::kDecays, record + GDN_SM90_RECORD_DECAY_K, S::kDecayBytes, full);
                 }
             }
+            record += static_cast<int64_t>(p.num_v_heads) * GDN_SM90_RECORD_BYTES;
+            packed += static_cast<int64_t>(p.num_k_heads) * GDN_SM90_PACKED_BYTES;
+            token += GDN_SM90_CHUNK;
             ++uses_;
         }
     }
@@ -161,15 +155,6 @@ template <Form kForm> class StageLoader
     }
 
   private:
-    /* Each part to the end of its column of pairs of cores. */
-    static __device__ __forceinline__ void load_triangle(uint32_t tile, const unsigned char *triangle, uint32_t full)
-    {
-#pragma unroll 1
-        for (int c = 0; c < 4; ++c) {
-            bulk_load(tile + c * (2048 + 512), triangle + GDN_SM90_TRIANGLE_PART(c), 2048 - c * 512, full);
-        }
-    }
-
     static __device__ __forceinline__ int rows_of(const gdn_sm90_prefill &p)
     {
         return p.equal_length ? p.num_seqs : 1;
@@ -196,40 +181,25 @@ template <Form kForm> class StageLoader
     int uses_ = 0; /* of stages so far */
 };
 
-/* The block: zeros where A' and P have none loaded. */
-template <Form kForm> __device__ __forceinline__ void clear_triangles(uint32_t base)
-{
-    using S = Stage<kForm>;
-    for (int stage = 0; stage < kStages; ++stage) {
-        for (uint32_t at = 16 * threadIdx.x; at < S::kDecays - S::kA; at += 16 * blockDim.x) {
-            store_shared_16(base + stage * S::kBytes + S::kA + at, make_uint4(0, 0, 0, 0));
-        }
-    }
-    fence_proxy_async();
-}
-
 /* One warp: this block's items; every lane looks for one, then one lane loads those that are there. */
 template <Form kForm>
 __device__ __forceinline__ void load_items(const gdn_sm90_prefill &p, uint32_t base, const Barriers &barriers)
 {
     using Map = StateMap<kForm>;
     const int lane = threadIdx.x % 32;
-    const uint32_t found = base + Map::kFound + lane * Map::kItemBytes;
+    const WaveSequences sequences = sequences_of(p, wave_of(p));
+    const unsigned items = static_cast<unsigned>(sequences.count) * p.max_segments * p.num_v_heads *
+                           (2 / kTiles<kForm>)*(kHasOutputs<kForm> ? 1 : 2);
     StageLoader<kForm> loader(base, barriers);
-    for (unsigned from = blockIdx.x;; from += 32 * gridDim.x) {
-        /* Looked at anew each time, which is seldom: again for want of registers. */
-        const WaveSequences sequences = sequences_of(p, wave_of(p));
-        const unsigned items = static_cast<unsigned>(sequences.count) * p.max_segments * p.num_v_heads *
-                               (2 / kTiles<kForm>)*(kHasOutputs<kForm> ? 1 : 2);
-        if (from >= items) {
-            break;
-        }
+    for (unsigned from = blockIdx.x; from < items; from += 32 * gridDim.x) {
         const unsigned mine = from + lane * gridDim.x;
-        const bool there = mine < items && find_item<kForm>(p, sequences.first, mine, found);
+        const bool there =
+            mine < items && find_item<kForm>(p, sequences.first, mine, base + Map::kFound + lane * Map::kItemBytes);
         unsigned left = __ballot_sync(0xffffffffu, there);
         if (lane == 0) {
             for (; left != 0; left &= left - 1) {
-                loader.load(p, found + (__ffs(static_cast<int>(left)) - 1) * Map::kItemBytes);
+                const int finder = __ffs(static_cast<int>(left)) - 1;
+                loader.load(p, base + Map::kFound + finder * Map::kItemBytes);
             }
         }
         __syncwarp();

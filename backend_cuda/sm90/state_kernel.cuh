@@ -162,7 +162,7 @@ __device__ __forceinline__ void compute_outputs(const gdn_sm90_prefill &p, uint3
             wgmma_fence();
 #pragma unroll
             for (int i = 0; i < 4; ++i) {
-                wgmma_ss<T>(O, wgmma_operand_cores(stage + Stage::kP + i * 2048), wgmma_operand(values + i * 32), true);
+                wgmma_ss<T>(O, wgmma_operand(stage + Stage::kP + i * 32), wgmma_operand(values + i * 32), true);
             }
             wgmma_commit();
             wgmma_wait<0>();
@@ -210,6 +210,7 @@ template <typename T, Form kForm>
 __global__ void __launch_bounds__(StateBlock<kForm>::kThreads, StateBlock<kForm>::kPerMultiprocessor)
     state_kernel(const __grid_constant__ gdn_sm90_prefill p)
 {
+#ifdef GDN_SM90_HAS_CODE
     using Block = StateBlock<kForm>;
     const uint32_t base = shared_memory_base();
     const Barriers barriers = {base + StateMap<kForm>::kBarriers};
@@ -217,7 +218,6 @@ __global__ void __launch_bounds__(StateBlock<kForm>::kThreads, StateBlock<kForm>
     if (threadIdx.x == 0) {
         barriers.init(kHasOutputs<kForm>);
     }
-    clear_triangles<kForm>(base);
     __syncthreads();
     if (warpgroup == 0) {
         registers_release<Block::kCopyRegisters>();
@@ -238,6 +238,7 @@ __global__ void __launch_bounds__(StateBlock<kForm>::kThreads, StateBlock<kForm>
         registers_release<Block::kOutputRegisters>();
         compute_outputs<T>(p, base, barriers);
     }
+#endif
 }
 
 } // namespace sm90

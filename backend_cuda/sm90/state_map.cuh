@@ -27,9 +27,9 @@ template <Form kForm> struct Stage {
     static constexpr bool kOutput = kHasOutputs<kForm>;
     static constexpr uint32_t kK = 0; /* 64 x 128: two swizzled halves of 64 columns */
     static constexpr uint32_t kV = kK + 16384; /* a 64 x 64 tile, or two */
-    static constexpr uint32_t kA = kV + 8192 * kTiles<kForm>; /* 64 x 64 in cores; never written above the diagonal */
-    static constexpr uint32_t kP = kA + 8192;
-    static constexpr uint32_t kDecays = kA + (kOutput ? 2 : 1) * 8192; /* the record's from DECAY_K on */
+    static constexpr uint32_t kA = kV + 8192 * kTiles<kForm>; /* the record, or its first and its last part */
+    static constexpr uint32_t kP = kA + GDN_SM90_RECORD_P;
+    static constexpr uint32_t kDecays = kA + (kOutput ? GDN_SM90_RECORD_DECAY_K : GDN_SM90_RECORD_P);
     static constexpr uint32_t kDecayK = kDecays;
     static constexpr uint32_t kDecayEnd = kDecays + GDN_SM90_RECORD_DECAY_END - GDN_SM90_RECORD_DECAY_K;
     static constexpr uint32_t kDecayQ = kDecays + GDN_SM90_RECORD_DECAY_Q - GDN_SM90_RECORD_DECAY_K;
@@ -39,7 +39,7 @@ template <Form kForm> struct Stage {
     static constexpr uint32_t kBytes = kQ + (kOutput ? 16384 : 0);
     static constexpr uint32_t kDecayBytes = GDN_SM90_RECORD_USED - GDN_SM90_RECORD_DECAY_K;
     static constexpr uint32_t kLoaded =
-        16384 + 8192 * kTiles<kForm> + (kOutput ? 16384 : 0) + (kOutput ? 2 : 1) * GDN_SM90_TRIANGLE + kDecayBytes;
+        16384 + 8192 * kTiles<kForm> + (kOutput ? 16384 + GDN_SM90_RECORD_USED : 8192 + kDecayBytes);
 };
 
 template <Form kForm> struct StateMap {

@@ -17,7 +17,11 @@ static gdn_status find_encode(encode_fn *encode)
 {
     void *symbol = NULL;
     enum cudaDriverEntryPointQueryResult found = cudaDriverEntryPointSymbolNotFound;
+#if CUDART_VERSION >= 12050
     GDN_CUDA_TRY(cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &symbol, 12000, cudaEnableDefault, &found));
+#else
+    GDN_CUDA_TRY(cudaGetDriverEntryPoint("cuTensorMapEncodeTiled", &symbol, cudaEnableDefault, &found));
+#endif
     if (found != cudaDriverEntryPointSuccess || symbol == NULL) {
         return gdn_fail(GDN_ERROR_DEVICE, "the CUDA driver has no cuTensorMapEncodeTiled: too old");
     }

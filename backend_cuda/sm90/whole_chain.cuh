@@ -10,8 +10,6 @@
 
 #include "state_chain.cuh"
 
-#include <stddef.h>
-
 namespace gdn
 {
 namespace sm90
@@ -141,7 +139,7 @@ template <typename T> class WholeChain
         }
         scale_O(stage);
         wgmma_fence();
-        my_.multiply_triangle(O_, new_V_, stage + Stage::kP, true);
+        my_.multiply_matrix(O_, new_V_, stage + Stage::kP, true);
         wgmma_commit();
         wgmma_wait<0>();
 #pragma unroll
@@ -184,9 +182,9 @@ template <typename T> class WholeChain
         uint32_t R[4][4];
         my_.residual(R, V_, v_, decay, length);
         wgmma_fence();
-        my_.multiply_triangle(V_, R, stage + Stage::kA, false);
+        my_.multiply_matrix(V_, R, stage + Stage::kA, false);
         wgmma_commit();
-        my_.multiply_triangle(O_, new_V_, before.address<kForm>(base_) + Stage::kP, true);
+        my_.multiply_matrix(O_, new_V_, before.address<kForm>(base_) + Stage::kP, true);
         wgmma_commit();
         float2 to_end[8];
         my_.load_factors(to_end, stage + Stage::kDecayEnd);
@@ -243,9 +241,6 @@ template <typename T> class WholeChain
     /* O^T of the chunk at token_ to shared memory, and word to the storing warp. */
     __device__ __forceinline__ void store_O(const uint32_t (&O)[4][4], int length)
     {
-        /* Read before the wait, which is as long. */
-        const int head = static_cast<int>(load_shared_u32(item() + offsetof(Item, head)));
-        const int row = static_cast<int>(load_shared_u32(item() + offsetof(Item, row)));
         wait_O();
         const uint32_t tile = base_ + StateMap::kO + 8192 * my_.group;
 #pragma unroll
@@ -254,7 +249,9 @@ template <typename T> class WholeChain
                 tile + swizzled(16 * i + my_.lane / 16 * 8 + my_.lane % 8, 2 * my_.warp + my_.lane / 8 % 2), O[i]);
         }
         if (my_.warp == 0 && my_.lane == 0) {
-            store_output(base_ + StateMap::kOutputs + 16 * my_.group, {2 * head + my_.group, token_, row, length});
+            const Item mine = read_item(item());
+            store_output(base_ + StateMap::kOutputs + 16 * my_.group,
+                         {2 * mine.head + my_.group, token_, mine.row, length});
         }
         token_ += GDN_SM90_CHUNK;
         fence_proxy_async();
