@@ -93,7 +93,7 @@ static bool supports(const gdn_device *device, const gdn_problem *problem, gdn_r
         return refuse(reason, "head dims %d and %d are not both 128", problem->head_k_dim, problem->head_v_dim);
     }
     if (problem->q.dtype != GDN_DTYPE_BF16 && problem->q.dtype != GDN_DTYPE_F16) {
-        return refuse(reason, "q is %s, not bf16 or f16", gdn_dtype_name(problem->q.dtype));
+        return refuse(reason, "q is f32, not bf16 or f16");
     }
     if (problem->numerics != GDN_NUMERICS_DEFAULT &&
         !(problem->numerics == GDN_NUMERICS_BF16 && problem->q.dtype == GDN_DTYPE_BF16)) {
