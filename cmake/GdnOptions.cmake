@@ -1,16 +1,26 @@
 # Every option of the build. A part that is asked for (ON) and missing is an error; AUTO says what it found.
 
+# gdn_tristate(<name> <text> [default, AUTO if not given])
 function(gdn_tristate name text)
-    set(${name} AUTO CACHE STRING "${text} (AUTO, ON or OFF)")
+    set(default AUTO)
+    if(ARGC GREATER 2)
+        set(default ${ARGV2})
+    endif()
+    set(${name} ${default} CACHE STRING "${text} (AUTO, ON or OFF)")
     set_property(CACHE ${name} PROPERTY STRINGS AUTO ON OFF)
     if(NOT ${name} MATCHES "^(AUTO|ON|OFF)$")
         message(FATAL_ERROR "${name} is '${${name}}'; allowed are AUTO, ON and OFF")
     endif()
 endfunction()
 
-gdn_tristate(GDN_CUDA "Build the CUDA backend module")
-gdn_tristate(GDN_OPENBLAS "Use OpenBLAS for the CPU backend's generic products")
-gdn_tristate(GDN_OPENMP "Use OpenMP in the CPU backend")
+# Inside another project nobody asked for minutes of device code because a compiler for it is there.
+set(cuda_default AUTO)
+if(NOT PROJECT_IS_TOP_LEVEL)
+    set(cuda_default OFF)
+endif()
+gdn_tristate(GDN_CUDA "Build the CUDA backend module" ${cuda_default})
+gdn_tristate(GDN_OPENBLAS "Use OpenBLAS for the CPU backend's generic products" AUTO)
+gdn_tristate(GDN_OPENMP "Use OpenMP in the CPU backend" AUTO)
 
 option(GDN_MODULES "Load backends from modules at run time (needs dlopen)" ON)
 option(GDN_BUILD_SHARED "Build the shared library" ON)

@@ -62,6 +62,10 @@ static gdn_status check_options(const gdn_context_options *options)
         return gdn_fail(GDN_ERROR_INVALID_ARGUMENT, "num_threads: %d, must be in 0..4096 (0: as many as allowed)",
                         (int)options->num_threads);
     }
+    if (options->ignore_environment != 0 && options->ignore_environment != 1) {
+        return gdn_fail(GDN_ERROR_INVALID_ARGUMENT, "ignore_environment: %d, must be 0 or 1",
+                        (int)options->ignore_environment);
+    }
     if (options->blas != GDN_BLAS_AUTO && options->blas != GDN_BLAS_OFF) {
         return gdn_fail(GDN_ERROR_INVALID_ARGUMENT, "blas: %d, must be GDN_BLAS_AUTO or GDN_BLAS_OFF",
                         (int)options->blas);

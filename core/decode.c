@@ -19,7 +19,7 @@ static gdn_status check_counts(const gdn_problem *p, const gdn_decode_args *args
         return INVALID("num_rows: %lld, must be in 0..%lld, the plan's max_seqs", (long long)args->num_rows,
                        (long long)p->max_seqs);
     }
-    if (args->num_slots < 0) {
+    if (p->state_form == GDN_STATE_POOL && args->num_slots < 0) {
         return INVALID("num_slots: %lld, must be at least 0", (long long)args->num_slots);
     }
     return GDN_OK;

@@ -3,15 +3,25 @@
 #include "error_internal.h"
 
 #include <stdio.h>
+#include <string.h>
 
 /* One buffer a thread: a message needs no context, no lock and no allocation. */
-static _Thread_local char last_message[512];
+static _Thread_local char last_message[1024];
 
 gdn_status gdn_vfail(gdn_status status, const char *format, va_list args)
 {
     /* Formatted aside first, so that a message may quote the previous one. */
     char text[sizeof(last_message)];
-    vsnprintf(text, sizeof(text), format, args);
+    const int length = vsnprintf(text, sizeof(text), format, args);
+    if (length >= (int)sizeof(text)) {
+        memcpy(text + sizeof(text) - 4, "...", 4);
+    }
+    /* One line of plain text, whatever a caller's string held. */
+    for (char *c = text; *c != '\0'; ++c) {
+        if ((unsigned char)*c < 0x20 || *c == 0x7f) {
+            *c = '?';
+        }
+    }
     snprintf(last_message, sizeof(last_message), "%s", text);
     return status;
 }

@@ -10,7 +10,9 @@
 #if GDN_HAVE_MODULES
 
 #include <dlfcn.h>
+#include <sys/auxv.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 static const gdn_core_services core_services = {
     .abi = GDN_BACKEND_ABI,
@@ -77,20 +79,42 @@ static const gdn_backend *load_file(const char *path, const char *name, char *re
     return backend;
 }
 
-/* The folder of the object this code is in: the shared library, or a program it is linked into. */
+/* The program's own file, whatever name it was started by. */
+static bool program_file(char *path, size_t size)
+{
+    const ssize_t length = readlink("/proc/self/exe", path, size - 1);
+    if (length <= 0 || (size_t)length >= size - 1) {
+        return false;
+    }
+    path[length] = '\0';
+    return true;
+}
+
+/* The folder of the object this code is in: the shared library, or a program it is linked into. A name that is not absolute
+ * would be looked up in the current directory, which is not searched. */
 static bool own_folder(char *folder, size_t size)
 {
-    Dl_info info;
-    if (dladdr((const void *)&core_services, &info) == 0 || info.dli_fname == NULL) {
+    Dl_info own;
+    Dl_info program;
+    if (dladdr((const void *)&core_services, &own) == 0 || own.dli_fname == NULL) {
         return false;
     }
-    const char *const slash = strrchr(info.dli_fname, '/');
-    /* A program started through PATH has no folder in its name; the current directory is not searched. */
-    if (slash == NULL || (size_t)(slash - info.dli_fname) >= size) {
+    /* A program's dli_fname is what it was called, not where it is. */
+    const void *const headers = (const void *)getauxval(AT_PHDR);
+    if (dladdr(headers, &program) != 0 && program.dli_fbase == own.dli_fbase) {
+        if (!program_file(folder, size)) {
+            return false;
+        }
+    } else if (own.dli_fname[0] != '/' || strlen(own.dli_fname) >= size) {
+        return false;
+    } else {
+        memcpy(folder, own.dli_fname, strlen(own.dli_fname) + 1);
+    }
+    char *const slash = strrchr(folder, '/');
+    if (slash == NULL) {
         return false;
     }
-    memcpy(folder, info.dli_fname, (size_t)(slash - info.dli_fname));
-    folder[slash - info.dli_fname] = '\0';
+    *slash = '\0';
     return true;
 }
 
@@ -105,6 +129,8 @@ const gdn_backend *gdn_module_load(const char *name, const char *extra_path, cha
         if (backend != NULL) {
             return backend;
         }
+    } else {
+        add_reason(reason, reason_size, name, "the folder of this library is not known; name one in backend_path");
     }
     if (extra_path != NULL && extra_path[0] != '\0') {
         if (strlen(extra_path) >= sizeof(folder)) {

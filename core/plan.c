@@ -73,7 +73,7 @@ gdn_status gdn_plan_build(gdn_plan *plan, const gdn_context *context, const gdn_
     plan->context = context;
     GDN_TRY(gdn_problem_resolve(&plan->problem, problem));
 
-    char reasons[384] = "";
+    char reasons[896] = "";
     const gdn_implementation *implementation;
     for (int32_t i = 0; (implementation = candidate(context, i)) != NULL; ++i) {
         if (implementation->operation != plan->problem.operation) {

@@ -23,7 +23,7 @@ static gdn_status check_counts(const gdn_problem *p, const gdn_prefill_args *arg
         return INVALID("total_tokens: %lld, must be in 0..%lld, the plan's max_tokens", (long long)args->total_tokens,
                        (long long)p->max_tokens);
     }
-    if (args->num_slots < 0) {
+    if (p->state_form == GDN_STATE_POOL && args->num_slots < 0) {
         return INVALID("num_slots: %lld, must be at least 0", (long long)args->num_slots);
     }
     if (args->num_checkpoints < 0 || args->num_checkpoints > p->max_checkpoints) {

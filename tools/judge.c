@@ -40,6 +40,10 @@ static row_error compare_row(const float *got, const double *ref, int32_t dim, g
             row.non_finite++;
             continue;
         }
+        if (!isfinite(y)) {
+            row.unjudged++;
+            continue;
+        }
         const double diff = fabs(x - y);
         diff_sum += diff * diff;
         ref_sum += y * y;
@@ -88,6 +92,7 @@ bool row_list_finish(row_list *list, int64_t head, error_stats *stats)
         }
         stats->worst_excess = fmax(stats->worst_excess, ratio(fmax(row->excess, 0), rms));
         stats->non_finite += row->non_finite;
+        stats->unjudged += row->unjudged;
         stats->diff_sum += row->diff * row->diff;
         stats->rows++;
     }

@@ -14,6 +14,7 @@ typedef struct error_stats {
     double
         worst_excess; /* 16-bit: most (|d| - half an ulp) / RMS row norm of an element; 0 or less: all in half an ulp */
     int64_t non_finite; /* elements not finite where the reference is */
+    int64_t unjudged; /* elements whose reference is not finite: there is no error to speak of */
     int64_t rows;
 } error_stats;
 
@@ -24,7 +25,7 @@ typedef struct row_error {
     double diff, ref; /* norms */
     double excess; /* most |d| - half an ulp of an element */
     int64_t at; /* token or sequence */
-    int64_t non_finite;
+    int64_t non_finite, unjudged;
 } row_error;
 
 typedef struct row_list {

@@ -18,7 +18,12 @@ void layer_print(const layer_file *layer, const char *path)
     const gdn_problem *const p = &layer->load.problem;
     printf("input: %s\n", path);
     if (layer->source[0] != 0) {
-        printf("  from %s\n", layer->source);
+        /* A file's own words: plain text, whatever they hold, for a terminal. */
+        printf("  from ");
+        for (const char *c = layer->source; *c != 0; c++) {
+            putchar((unsigned char)*c < 0x20 || *c == 0x7f ? '?' : *c);
+        }
+        putchar('\n');
     }
     printf("  %lld tokens in %lld sequence%s, %d k heads of %d, %d v heads of %d, %s, gates %s, beta %s, norm %s%s\n",
            (long long)layer->load.total_tokens, (long long)layer->load.num_seqs, layer->load.num_seqs == 1 ? "" : "s",
@@ -77,6 +82,9 @@ static int report_line(const char *command, const char *what, const error_stats 
     }
     printf("error of %s: relative Frobenius %.2e, worst row %.2e (%s %lld, head %lld)\n", what, error_frobenius(stats),
            stats->worst_row, place, (long long)stats->worst_at, (long long)stats->worst_head);
+    if (stats->unjudged > 0) {
+        printf("  %lld elements of the reference are not finite and left out of that\n", (long long)stats->unjudged);
+    }
     if (stats->non_finite > 0) {
         return cli_fail(command, "%s: %lld elements are not finite", what, (long long)stats->non_finite);
     }

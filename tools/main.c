@@ -28,17 +28,11 @@ static void print_help(void)
            "Exit codes: 0 success, 1 a run or a check failed, 2 wrong usage.\n");
 }
 
-int main(int argc, char **argv)
+static int run(const char *name, int argc, char **argv)
 {
-    const char *const name = argc > 1 ? argv[1] : "";
     for (size_t i = 0; i < NUM_COMMANDS; i++) {
         if (strcmp(name, commands[i].name) == 0) {
-            const int code = commands[i].run(argc - 1, argv + 1);
-            /* A full disk or a closed pipe must not look like success. */
-            if (fflush(stdout) != 0 || ferror(stdout)) {
-                return code == CLI_SUCCESS ? cli_fail(name, "standard output cannot be written") : code;
-            }
-            return code;
+            return commands[i].run(argc - 1, argv + 1);
         }
     }
     if (strcmp(name, "--version") == 0) {
@@ -52,4 +46,15 @@ int main(int argc, char **argv)
     fprintf(stderr, "gdn: %s%s%s; allowed: info, prefill, decode, verify, bench, --version, --help\n",
             name[0] != 0 ? "unknown command '" : "no command given", name, name[0] != 0 ? "'" : "");
     return CLI_USAGE;
+}
+
+int main(int argc, char **argv)
+{
+    const char *const name = argc > 1 ? argv[1] : "";
+    const int code = run(name, argc, argv);
+    /* A full disk or a closed pipe must not look like success. */
+    if (fflush(stdout) != 0 || ferror(stdout)) {
+        return code == CLI_SUCCESS ? cli_fail(name, "standard output cannot be written") : code;
+    }
+    return code;
 }

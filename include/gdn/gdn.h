@@ -99,8 +99,9 @@ GDN_API size_t gdn_dtype_size(gdn_dtype dtype);
 GDN_API const char *gdn_dtype_name(gdn_dtype dtype);
 
 /* Converts `count` elements between float32, bfloat16 and float16 in host memory. Narrowing rounds
- * to nearest, ties to even; NaN stays NaN; overflow gives infinity. src and dst must not overlap.
- * Returns INVALID_ARGUMENT for another dtype, a NULL pointer with count > 0, or a negative count. */
+ * to nearest, ties to even; NaN stays NaN; overflow gives infinity.
+ * Returns INVALID_ARGUMENT for another dtype, a NULL or unaligned pointer with count > 0, a count below 0 or past
+ * memory, or arrays that overlap. */
 GDN_API gdn_status gdn_convert(void *dst, gdn_dtype dst_dtype, const void *src, gdn_dtype src_dtype, int64_t count);
 
 /* A borrowed view: element (i0, i1, ...) is at data + sum(i * stride) elements. Nothing is owned. */
@@ -238,7 +239,7 @@ typedef enum gdn_gate_form {
 } gdn_gate_form;
 
 typedef enum gdn_beta_form {
-    GDN_BETA_VALUE = 0, /* beta itself, in [0, 2] */
+    GDN_BETA_VALUE = 0, /* beta itself, meant to be in [0, 2] (a larger one grows the state); not checked */
     GDN_BETA_LOGIT = 1 /* beta = beta_scale * sigmoid(b) */
 } gdn_beta_form;
 
@@ -271,7 +272,7 @@ typedef enum gdn_checkpoint_form {
 } gdn_checkpoint_form;
 
 /* Layout of q, k, v, o, gate or beta: element type, strides in elements, and the alignment in bytes
- * that the caller guarantees of the pointer passed at run time (a power of two, default 16; raise it
+ * that the caller guarantees of the pointer passed at run time (a power of two up to 4096, default 16; raise it
  * to allow wider loads, lower it to the element size for odd pointers).
  * Element d of head h of token t is at  t * token_stride + h * head_stride + d  for packed sequences;
  * an equal-length batch and a decode call add  row * row_stride  with t counted within the row, and
@@ -347,8 +348,9 @@ typedef struct gdn_problem {
     size_t max_workspace; /* 0 (default): no cap; else the plan works in waves within so many bytes,
                              with the same bits, or fails with UNSUPPORTED and the least it needs */
 
-    int32_t check; /* 1: also check slot conflicts and gate ranges on a CUDA device, to be read with
-                      gdn_plan_check; the CPU always checks them. Default 0 */
+    int32_t check; /* 1: also check slot conflicts and the ranges of LOG_DECAY and DECAY gates on a CUDA device, to be
+                      read with gdn_plan_check; the CPU always checks them. A NaN gate passes and stays in its head.
+                      Default 0 */
 } gdn_problem;
 
 /* Writes the defaults above for the given heads and dims: every stride dense, scale 1/sqrt(head_k_dim).
@@ -467,7 +469,8 @@ typedef struct gdn_decode_args {
     const void *read_slots, *write_slots; /* [R]; write_slots NULL: no final state is written */
     const void *token_slots; /* POOL, optional: [R, T], the state after each token goes to this slot; negative:
                                 not stored. Counts as a write slot in the conflict rule; a row's own read slot may be
-                                among its token slots */
+                                among its token slots. Named twice within a row, a slot holds the later state; the
+                                final state's write comes last */
     const uint8_t *has_initial_state;
 
     void *workspace;
@@ -489,7 +492,7 @@ GDN_API gdn_status gdn_decode(const gdn_plan *plan, const gdn_decode_args *args)
 /* Gates alone, by the formulas of gdn_gate_form RAW and gdn_beta_form LOGIT:
  *   log_decay = -exp(A_log) * softplus(a + dt_bias),   beta = beta_scale * sigmoid(b).
  * a, b [tokens, heads] F32, BF16 or F16; A_log, dt_bias [heads] F32 (dt_bias NULL: zeros); log_decay, beta [tokens,
- * heads] F32 outputs; any strides >= 1. Either output may be NULL, and its inputs with it. Outputs overlap nothing.
+ * heads] F32 outputs; strides >= 0, those of an output keeping its elements apart. Either output may be NULL, and its inputs with it. Outputs overlap nothing.
  * Returns INVALID_ARGUMENT or DEVICE. */
 GDN_API gdn_status gdn_gate(gdn_context *context, const gdn_tensor *a, const gdn_tensor *b, const gdn_tensor *A_log,
                             const gdn_tensor *dt_bias, float beta_scale, const gdn_tensor *log_decay,
