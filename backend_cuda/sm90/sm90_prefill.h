@@ -10,6 +10,9 @@ extern "C" {
 /* "cuda.sm90", for compute capability 9.0 and 16-bit inputs with head dims of 128; sm90_prefill.c. */
 extern const gdn_implementation gdn_cuda_sm90_prefill;
 
+/* sm90_supports.c */
+bool gdn_sm90_supports(const gdn_device *device, const gdn_problem *problem, gdn_reason *reason);
+
 #ifdef __cplusplus
 }
 #endif
