@@ -62,7 +62,7 @@ GDN_INLINE void product_tile(const gdn_product *p, int row, int col, const int R
     accumulate(acc, p->depth, p->a + block * p->a_block + in_block, p->lda, p->b + col, p->ldb, ROWS, VECTORS);
     if (PLAIN) {
         float *out = (float *)p->out + row * p->ldo + col;
-        const float *add = (const float *)p->add + row * p->ldadd + col;
+        const float *add = p->add ? (const float *)p->add + row * p->ldadd + col : NULL;
         const vf s = p->add ? vf_set1(p->add_scale[0]) : vf_zero();
         GDN_UNROLL
         for (int i = 0; i < ROWS; i++) {
