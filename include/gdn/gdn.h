@@ -422,7 +422,8 @@ typedef struct gdn_prefill_args {
     const uint8_t *has_initial_state; /* [N], non-zero: start from the state; 0: from zeros, whatever the slot
                                          holds. NULL: all non-zero */
 
-    void *checkpoints; /* [num_checkpoints, num_v_heads, V, K] written; sequence order, then position order */
+    void *checkpoints; /* [num_checkpoints, num_v_heads, V, K] written; sequence order, then position order. A skipped
+                          sequence has its entries, too, left as they are */
     int64_t num_checkpoints; /* entries `checkpoints` has room for, <= max_checkpoints */
     const void *checkpoint_positions; /* AT: tokens consumed, relative to the sequence's start, 1..len, strictly
                                          increasing within a sequence */
