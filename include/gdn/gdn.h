@@ -176,7 +176,8 @@ typedef struct gdn_context_options {
     const char *implementations; /* NULL, or a comma-separated list of name prefixes to allow, each with
                                     "-" before it to exclude: "generic", "-cpu.avx512"; as GDN_IMPL */
     const char *cpu_isa; /* NULL, or the highest instruction set to use: "scalar", "avx2", "avx512",
-                            "neon"; never raises what the CPU offers; as GDN_CPU_ISA */
+                            "neon"; never raises what the CPU offers; another architecture's name counts as its
+                            equal here ("neon" as "avx2"); as GDN_CPU_ISA */
     const char *backend_path; /* NULL, or a folder to look for backend modules in, after the library's own */
     gdn_allocator allocator; /* default: both NULL, the C library's */
     gdn_log_fn log; /* NULL: nothing is logged unless GDN_VERBOSE asks, then to stderr */
