@@ -46,11 +46,18 @@ tsan_openmp() {
         OMP_TOOL_LIBRARIES=$(find /usr/lib/llvm-*/lib -name libarcher.so | head -n 1) ctest --preset tsan-openmp -L cpu -j 1
 }
 
-# valgrind knows no AVX-512, so the best it sees is AVX2.
+# Where a test takes a hundred times as long: small shapes, and of a program's variants (tests/CMakeLists.txt) those alone that
+# are not what NAME.cpu is here.
+slowly() {
+    GDN_TEST_SMALL=1 tests_of "$1" -LE slow -E "$2"
+}
+
+# valgrind knows no AVX-512, so the best it sees is AVX2. The run of plain C has the generic path too, the other the
+# AVX2 kernels.
 under_valgrind() {
     tree valgrind -DCMAKE_BUILD_TYPE=RelWithDebInfo -DGDN_OPENBLAS=OFF -DGDN_OPENMP=OFF -DGDN_BUILD_EXAMPLES=OFF \
         "-DCMAKE_CROSSCOMPILING_EMULATOR=valgrind;-q;--error-exitcode=99;--leak-check=full;--show-leak-kinds=definite,indirect;--errors-for-leak-kinds=definite,indirect" &&
-        GDN_TEST_SMALL=1 GDN_CPU_ISA=$1 tests_of build/valgrind --timeout 3600 -LE slow
+        GDN_CPU_ISA=$1 slowly build/valgrind "$2"
 }
 
 # The release tree with the OpenBLAS of another build put before the system's.
@@ -88,12 +95,12 @@ netlib_alone() {
 under_qemu() {
     tree qemu -DCMAKE_BUILD_TYPE=Release -DGDN_OPENMP=OFF -DGDN_BUILD_EXAMPLES=OFF \
         "-DCMAKE_CROSSCOMPILING_EMULATOR=qemu-x86_64;-cpu;$1" &&
-        GDN_TEST_SMALL=1 tests_of build/qemu --timeout 3600 -LE slow
+        slowly build/qemu '\.(scalar|avx2)$'
 }
 
 arm64() {
     cmake --preset arm64 "-DCMAKE_CROSSCOMPILING_EMULATOR=qemu-aarch64;-L;/usr/aarch64-linux-gnu;-cpu;$1" &&
-        cmake --build --preset arm64 && GDN_TEST_SMALL=1 tests_of build/arm64 --timeout 3600 -LE slow
+        cmake --build --preset arm64 && slowly build/arm64 '\.avx2$'
 }
 
 maybe "test.sh" scripts/test.sh
@@ -102,8 +109,8 @@ maybe "clang-tidy" tidy
 maybe "without BLAS and OpenMP" build_and_test noblas
 maybe "thread sanitizer" build_and_test tsan
 maybe "thread sanitizer, OpenMP with archer" tsan_openmp
-maybe "valgrind, plain" under_valgrind scalar
-maybe "valgrind, AVX2" under_valgrind avx2
+maybe "valgrind, plain" under_valgrind scalar '\.(scalar|avx2)$'
+maybe "valgrind, AVX2" under_valgrind avx2 '\.(generic|scalar|avx2)$'
 maybe "mutants" scripts/mutants.sh
 
 tree release -DCMAKE_BUILD_TYPE=Release >/dev/null || exit 1
