@@ -58,6 +58,8 @@ if [ "$step" != run ]; then
     package libcmocka-dev
     command_from pkg-config pkg-config
     command_from python3 python3
+    package python3-numpy
+    package python3-pytest:all
 fi
 
 if [ "$step" = all ]; then
