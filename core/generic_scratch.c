@@ -10,7 +10,10 @@
 /* More slots than this gain nothing and let the lane table, steps times lanes, grow. */
 #define MAX_WAVE_CHUNKS 4096
 
-#define DEFAULT_CHUNK_SIZE 64
+/* Without a hint. On a host 32 was the fastest of 16, 32, 48 and 64 at nearly every head size (docs/performance.md), on a
+ * device products of 64 rows fill its tiles. */
+#define HOST_CHUNK_SIZE 32
+#define DEVICE_CHUNK_SIZE 64
 /* A larger hint is taken as this: the C x C work would only grow. */
 #define MAX_CHUNK_SIZE 256
 
@@ -147,7 +150,9 @@ static size_t wave_total(const gdn_problem *problem, const wave_shape *shape, co
 gdn_status gdn_generic_book(const gdn_device *device, const gdn_problem *problem, size_t max_workspace,
                             bool two_inverses, gdn_choice *choice)
 {
-    int32_t chunk_size = problem->chunk_size > 0 ? problem->chunk_size : DEFAULT_CHUNK_SIZE;
+    const bool host = device->backend->host_memory;
+    const int32_t unasked = host ? HOST_CHUNK_SIZE : DEVICE_CHUNK_SIZE;
+    int32_t chunk_size = problem->chunk_size > 0 ? problem->chunk_size : unasked;
     chunk_size = chunk_size < MAX_CHUNK_SIZE ? chunk_size : MAX_CHUNK_SIZE;
     const int64_t bound = gdn_schedule_bound(problem, chunk_size);
     if (bound > INT32_MAX || problem->max_seqs > INT32_MAX) {
@@ -157,7 +162,7 @@ gdn_status gdn_generic_book(const gdn_device *device, const gdn_problem *problem
             (long long)problem->max_tokens, chunk_size, (long long)problem->max_seqs, (long long)bound);
     }
 
-    size_t budget = device->backend->host_memory ? HOST_BYTES : DEVICE_BYTES;
+    size_t budget = host ? HOST_BYTES : DEVICE_BYTES;
     if (max_workspace != 0 && max_workspace < budget) {
         budget = max_workspace;
     }

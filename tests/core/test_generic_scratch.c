@@ -60,13 +60,13 @@ static void a_wave_never_exceeds_what_there_can_be(void **unused)
     (void)unused;
     gdn_problem problem = problem_of(1, 1, 8, 8, 70);
     gdn_choice choice = book(&host_device, &problem, 0, false);
-    assert_int_equal(choice.chunk_size, 64);
-    assert_int_equal(choice.wave_chunks, 2);
+    assert_int_equal(choice.chunk_size, 32);
+    assert_int_equal(choice.wave_chunks, 3);
     assert_int_equal(choice.param[GDN_GENERIC_PARAM_LANES], 1);
-    assert_int_equal(choice.param[GDN_GENERIC_PARAM_STEPS], 2);
+    assert_int_equal(choice.param[GDN_GENERIC_PARAM_STEPS], 3);
     problem.max_seqs = 5;
     choice = book(&host_device, &problem, 0, false);
-    assert_int_equal(choice.wave_chunks, 6);
+    assert_int_equal(choice.wave_chunks, 7);
     assert_int_equal(choice.param[GDN_GENERIC_PARAM_LANES], 5);
     /* No tokens at all: the sequences' states still pass through. */
     problem.max_tokens = 0;
@@ -77,12 +77,14 @@ static void a_wave_never_exceeds_what_there_can_be(void **unused)
 static void chunk_size_is_a_hint(void **unused)
 {
     (void)unused;
-    static const int32_t hints[][2] = {{0, 64}, {1, 1}, {13, 13}, {256, 256}, {257, 256}, {INT32_MAX, 256}};
+    static const int32_t hints[][2] = {{0, 32}, {1, 1}, {13, 13}, {256, 256}, {257, 256}, {INT32_MAX, 256}};
     for (size_t i = 0; i < COUNT_OF(hints); i++) {
         gdn_problem problem = problem_of(2, 4, 32, 32, 1000);
         problem.chunk_size = hints[i][0];
         assert_int_equal(book(&host_device, &problem, 0, false).chunk_size, hints[i][1]);
     }
+    const gdn_problem problem = problem_of(2, 4, 32, 32, 1000);
+    assert_int_equal(book(&device_device, &problem, 0, false).chunk_size, 64);
 }
 
 /* Any cap down to the least is kept to; one byte less is refused, with the least in the message. */
