@@ -1,6 +1,8 @@
 /* The triangular inverse where powers of L grow like binomials: equal and correlated keys, slow decay, beta near 1 or 2. */
 #include "suite.h"
 
+#include "tolerances.h"
+
 #include <math.h>
 
 static case_spec equal_keys(const char *label)
@@ -58,7 +60,7 @@ static void doubling_inverses_fail_on_equal_keys(void **unused)
 }
 
 /* beta = 2 reflects: with a constant v and no initial state o is 2 scale v, 0, 2 scale v, 0, ... Keys of 64 equal elements are
- * exactly 1 long; were |k|^2 off by one float32 ulp, 131 reflections would make 1.6e-5 of it whatever the algorithm. */
+ * exactly 1 long. */
 static void beta_two_reflects(void **unused)
 {
     (void)unused;
@@ -84,6 +86,59 @@ static void beta_two_reflects(void **unused)
         assert_true(fabs(case_output(&c, t, 0, 5) - want) <= 1e-5 * (double)c.problem.scale);
     }
     case_free(&c);
+}
+
+/* Frobenius errors of o and of the final state of one sequence. */
+static void errors(const test_case *c, const reference_result *ref, double *o, double *state)
+{
+    const gdn_problem *const p = &c->problem;
+    double sums[4] = {0};
+    for (int64_t t = 0; t < c->spec.length; t++) {
+        for (int32_t i = 0; i < p->num_v_heads * p->head_v_dim; i++) {
+            const double want = ref->o[t * p->num_v_heads * p->head_v_dim + i];
+            const double off = case_output(c, t, i / p->head_v_dim, i % p->head_v_dim) - want;
+            sums[0] += off * off;
+            sums[1] += want * want;
+        }
+    }
+    for (int32_t i = 0; i < p->num_v_heads * p->head_v_dim * p->head_k_dim; i++) {
+        const double want = ref->state[i];
+        const int32_t row = i / p->head_k_dim;
+        const double off =
+            case_state_after(c, CASE_FINAL_STATE, 0, row / p->head_v_dim, row % p->head_v_dim, i % p->head_k_dim) -
+            want;
+        sums[2] += off * off;
+        sums[3] += want * want;
+    }
+    *o = sqrt(sums[0] / sums[1]);
+    *state = sqrt(sums[2] / sums[3]);
+}
+
+/* With beta = 2 and no decay a write is a reflection, which forgets nothing: where |k|^2 is not a float32, each token's rounding
+ * stays. So the bound is that of one token, for each token. */
+static void reflections_keep_every_rounding(void **unused)
+{
+    (void)unused;
+    static const int32_t dims[] = {48, 96, 128, 208};
+    const double allowed = 131 * (test_backend_is_host() ? TOLERANCE_FROBENIUS : TOLERANCE_GPU_FROBENIUS);
+    for (size_t i = 0; i < COUNT_OF(dims); i++) {
+        case_spec spec = equal_keys("equal keys that are not quite 1 long, beta 2");
+        spec.head_k_dim = dims[i];
+        spec.length = 131;
+        spec.beta_form = GDN_BETA_LOGIT;
+        spec.beta_scale = 2;
+        spec.beta = 2;
+        test_case c;
+        case_build(&c, &spec);
+        reference_result ref = reference_of(&c);
+        assert_int_equal(case_run(test_context(), &c, NULL), GDN_OK);
+        double o, state;
+        errors(&c, &ref, &o, &state);
+        assert_true(o <= allowed);
+        assert_true(state <= allowed);
+        reference_free(&ref);
+        case_free(&c);
+    }
 }
 
 /* All-positive keys, as other test suites draw them: every pair is highly correlated. */
@@ -137,6 +192,7 @@ int main(void)
         cmocka_unit_test(parallel_keys_amplify_rounded_inverses),
         cmocka_unit_test(doubling_inverses_fail_on_equal_keys),
         cmocka_unit_test(beta_two_reflects),
+        cmocka_unit_test(reflections_keep_every_rounding),
         cmocka_unit_test(positive_keys_in_every_gate_regime),
         cmocka_unit_test(long_keys_under_strong_decay),
     };
