@@ -2,6 +2,26 @@
  * (scripts/gpu_check.sh), and each kernel of the backend is in it. */
 #include "gpu_tools.h"
 
+/* On a context of the implementations named, all of them where that is "". */
+static int check_on(const char *implementations, const case_spec *spec)
+{
+    gdn_context_options options;
+    gdn_context *context = NULL;
+    test_case c;
+    REQUIRE_OK(gdn_context_options_init(&options));
+    options.backend = "cuda";
+    options.implementations = implementations;
+    REQUIRE_OK(gdn_context_create(&context, &options));
+    case_build(&c, spec);
+    const int complaints = check_built_case(context, &c);
+    case_free(&c);
+    gdn_context_destroy(&context);
+    return complaints;
+}
+
+/* What is left to each prefill where those before it are taken away. */
+static const char *const implementations[] = {"", "-cuda.sm90", "generic"};
+
 static void prefill(void **state)
 {
     (void)state;
@@ -35,7 +55,12 @@ static void prefill(void **state)
                                      .equal_length = true,
                                      .checkpoint_form = GDN_CHECKPOINT_EVERY,
                                      .checkpoint_interval = 32};
-            complaints += check_case(&packed) + check_case(&equal);
+            for (size_t which = 0; which < COUNT_OF(implementations); which++) {
+                const bool fused = types[i] != GDN_DTYPE_F32 && dims[j][0] >= 64;
+                if (which == 0 || (which == 1 && fused && dims[j][0] == 128) || (which == 2 && fused && j == 0)) {
+                    complaints += check_on(implementations[which], &packed) + check_on(implementations[which], &equal);
+                }
+            }
         }
     }
     NO_COMPLAINTS(complaints);

@@ -17,6 +17,7 @@ typedef struct bounds {
     double largest; /* error of one element, by the head's largest value */
     double row;
     bool rounded; /* judge 16-bit results element by element instead */
+    bool tensor_cores; /* grow with the cancellation of terms */
 } bounds;
 
 static bounds bounds_of(const test_case *c, bool state, gdn_dtype dtype)
@@ -24,20 +25,28 @@ static bounds bounds_of(const test_case *c, bool state, gdn_dtype dtype)
     const bool narrow = dtype != GDN_DTYPE_F32;
     const double frobenius = c->spec.adversarial ? TOLERANCE_FROBENIUS_ADVERSARIAL : TOLERANCE_FROBENIUS;
     if (test_backend_is_host() && c->spec.numerics == GDN_NUMERICS_BF16) {
-        return (bounds){TOLERANCE_CPU_BF16, TOLERANCE_CPU_BF16, TOLERANCE_TENSOR_CORE_ROW, TOLERANCE_TENSOR_CORE_ROW,
-                        false};
+        return (bounds){
+            TOLERANCE_CPU_BF16, TOLERANCE_CPU_BF16, TOLERANCE_TENSOR_CORE_ROW, TOLERANCE_TENSOR_CORE_ROW, false, false};
     }
     if (test_backend_is_host()) {
-        return (bounds){frobenius, TOLERANCE_HEAD, TOLERANCE_LARGEST, TOLERANCE_ROW, narrow};
+        return (bounds){frobenius, TOLERANCE_HEAD, TOLERANCE_LARGEST, TOLERANCE_ROW, narrow, false};
     }
     const bool tensor_cores = (c->spec.dtype != GDN_DTYPE_F32 && c->spec.numerics == GDN_NUMERICS_DEFAULT) ||
                               c->spec.numerics == GDN_NUMERICS_BF16 || c->spec.numerics == GDN_NUMERICS_TF32;
     if (!tensor_cores) {
-        return (bounds){fmax(frobenius, TOLERANCE_GPU_FROBENIUS), TOLERANCE_HEAD, TOLERANCE_LARGEST, TOLERANCE_ROW,
-                        narrow};
+        return (bounds){
+            fmax(frobenius, TOLERANCE_GPU_FROBENIUS), TOLERANCE_HEAD, TOLERANCE_LARGEST, TOLERANCE_ROW, narrow, false};
     }
     const double tensor_core = state ? TOLERANCE_TENSOR_CORE_STATE : TOLERANCE_TENSOR_CORE_O;
-    return (bounds){tensor_core, tensor_core, TOLERANCE_TENSOR_CORE_ROW, TOLERANCE_TENSOR_CORE_ROW, false};
+    return (bounds){tensor_core, tensor_core, TOLERANCE_TENSOR_CORE_ROW, TOLERANCE_TENSOR_CORE_ROW, false, true};
+}
+
+/* How many times its bound a result may be off: rounding a chunk's operands is multiplied by what their products cancel,
+ * the root of the sum of the terms' squares over the result's. */
+static double cancellation(const bounds *allowed, double terms_sum, double ref_sum)
+{
+    const double factor = ref_sum > 0 ? TOLERANCE_CANCELLATION * sqrt(terms_sum / ref_sum) : 1;
+    return allowed->tensor_cores && isfinite(factor) && factor > 1 ? factor : 1;
 }
 
 static double *doubles(int64_t count)
@@ -64,15 +73,18 @@ typedef struct verdict {
     int64_t which;
     gdn_dtype dtype;
     bounds allowed;
-    double error_sum, ref_sum;
+    double error_sum, ref_sum, terms_sum;
 } verdict;
 
-static int judge_head(verdict *v, const compared *arrays, int32_t head)
+/* `terms`: squares of the terms that the results in use are sums of. */
+static int judge_head(verdict *v, const compared *arrays, int32_t head, double terms)
 {
     const difference d = compare_rows(arrays);
     const bounds *const allowed = &v->allowed;
+    const double times = cancellation(allowed, terms, d.ref_sum);
     v->error_sum += d.error_sum;
     v->ref_sum += d.ref_sum;
+    v->terms_sum += terms;
     if (!d.finite) {
         fprintf(stderr, "%s: %s %lld head %d: row %lld element %lld is not finite\n", v->c->spec.label, v->what,
                 (long long)v->which, head, (long long)d.bad_row, (long long)d.bad_column);
@@ -83,15 +95,16 @@ static int judge_head(verdict *v, const compared *arrays, int32_t head)
     if (allowed->rounded) {
         bad = find_badly_rounded(arrays, v->dtype, TOLERANCE_ROUNDED * d.rms_row_norm, &row, &column);
     } else {
-        bad = d.frobenius > allowed->head || d.row > allowed->row || d.largest > allowed->largest;
+        bad =
+            d.frobenius > times * allowed->head || d.row > times * allowed->row || d.largest > times * allowed->largest;
     }
     if (bad) {
         fprintf(stderr,
                 "%s: %s %lld head %d: Frobenius %.3g (allowed %.3g), row %.3g (%.3g), largest %.3g (%.3g); row %lld "
                 "element "
                 "%lld is %.9g, should be %.9g\n",
-                v->c->spec.label, v->what, (long long)v->which, head, d.frobenius, allowed->head, d.row, allowed->row,
-                d.largest, allowed->largest, (long long)row, (long long)column,
+                v->c->spec.label, v->what, (long long)v->which, head, d.frobenius, times * allowed->head, d.row,
+                times * allowed->row, d.largest, times * allowed->largest, (long long)row, (long long)column,
                 arrays->got[row * arrays->width + column], arrays->ref[row * arrays->width + column]);
     }
     return bad;
@@ -101,11 +114,12 @@ static int judge_head(verdict *v, const compared *arrays, int32_t head)
 static int judge_sums(const verdict *v)
 {
     const double error = frobenius_of(v->error_sum, v->ref_sum);
-    if (v->allowed.rounded || error <= v->allowed.frobenius) {
+    const double allowed = v->allowed.frobenius * cancellation(&v->allowed, v->terms_sum, v->ref_sum);
+    if (v->allowed.rounded || error <= allowed) {
         return 0;
     }
     fprintf(stderr, "%s: %s %lld: Frobenius %.3g (allowed %.3g)\n", v->c->spec.label, v->what, (long long)v->which,
-            error, v->allowed.frobenius);
+            error, allowed);
     return 1;
 }
 
@@ -115,19 +129,21 @@ static int judge_outputs(const test_case *c, const reference_result *ref)
     double *const got = doubles(ref->num_tokens * V), *const want = doubles(ref->num_tokens * V);
     bool *const use = malloc((size_t)ref->num_tokens + 1);
     REQUIRE(use != NULL);
-    verdict v = {c, "o, tokens from", 0, c->problem.o.dtype, bounds_of(c, false, c->problem.o.dtype), 0, 0};
+    verdict v = {c, "o, tokens from", 0, c->problem.o.dtype, bounds_of(c, false, c->problem.o.dtype), 0, 0, 0};
     int complaints = 0;
     for (int32_t head = 0; head < HV; head++) {
+        double terms = 0;
         for (int64_t t = 0; t < ref->num_tokens; t++) {
             const double *const row = ref->o + (t * HV + head) * V;
             use[t] = ref->token_written[t] && all_finite(row, V);
+            terms += use[t] ? ref->o_terms[t * HV + head] : 0;
             for (int32_t d = 0; use[t] && d < V; d++) {
                 got[t * V + d] = case_output(c, t, head, d);
                 want[t * V + d] = row[d];
             }
         }
         const compared arrays = {ref->num_tokens, V, got, want, use};
-        complaints += judge_head(&v, &arrays, head);
+        complaints += judge_head(&v, &arrays, head, terms);
     }
     free(got);
     free(want);
@@ -152,8 +168,9 @@ static int judge_passed_on(const test_case *c, gdn_dtype dtype, const double *go
     return 0;
 }
 
-static int judge_state(const test_case *c, case_operand operand, int64_t slot, const double *ref, bool passed_on,
-                       const char *what)
+/* `terms` of each head. */
+static int judge_state(const test_case *c, case_operand operand, int64_t slot, const double *ref, const double *terms,
+                       bool passed_on, const char *what)
 {
     const gdn_problem *const p = &c->problem;
     const gdn_state_layout *const layout = operand == CASE_STATE         ? &p->state
@@ -161,7 +178,7 @@ static int judge_state(const test_case *c, case_operand operand, int64_t slot, c
                                                                          : &p->checkpoints;
     const int64_t size = (int64_t)p->head_v_dim * p->head_k_dim;
     double *const got = doubles(size);
-    verdict sums = {c, what, slot, layout->dtype, bounds_of(c, true, layout->dtype), 0, 0};
+    verdict sums = {c, what, slot, layout->dtype, bounds_of(c, true, layout->dtype), 0, 0, 0};
     int complaints = 0;
     for (int32_t head = 0; head < p->num_v_heads; head++) {
         const double *const want = ref + head * size;
@@ -174,7 +191,7 @@ static int judge_state(const test_case *c, case_operand operand, int64_t slot, c
             }
         }
         const compared arrays = {p->head_v_dim, p->head_k_dim, got, want, NULL};
-        complaints += judge_head(&sums, &arrays, head);
+        complaints += judge_head(&sums, &arrays, head, terms != NULL ? terms[head] : 0);
         if (passed_on) {
             complaints += judge_passed_on(c, layout->dtype, got, want, size, slot);
         }
@@ -190,23 +207,26 @@ static int64_t token_slot(const test_case *c, int64_t token)
 
 static int judge_states(const test_case *c, const reference_result *ref)
 {
-    const int64_t size = (int64_t)c->problem.num_v_heads * c->problem.head_v_dim * c->problem.head_k_dim;
+    const int32_t HV = c->problem.num_v_heads;
+    const int64_t size = (int64_t)HV * c->problem.head_v_dim * c->problem.head_k_dim;
     int complaints = 0;
     for (int64_t n = 0; n < ref->num_rows; n++) {
         case_operand operand;
         int64_t slot;
         if (ref->row_done[n] && case_result_state(c, n, &operand, &slot)) {
-            complaints += judge_state(c, operand, slot, ref->state + n * size, case_length(c, n) == 0, "state of slot");
+            complaints += judge_state(c, operand, slot, ref->state + n * size, ref->state_terms + n * HV,
+                                      case_length(c, n) == 0, "state of slot");
         }
     }
     for (int64_t i = 0; i < ref->num_checkpoints; i++) {
         if (ref->checkpoint_written[i]) {
-            complaints += judge_state(c, CASE_CHECKPOINTS, i, ref->checkpoints + i * size, false, "checkpoint");
+            complaints += judge_state(c, CASE_CHECKPOINTS, i, ref->checkpoints + i * size,
+                                      ref->checkpoint_terms + i * HV, false, "checkpoint");
         }
     }
     for (int64_t t = 0; ref->token_states != NULL && t < ref->num_tokens; t++) {
         if (ref->token_written[t] && token_slot(c, t) >= 0) {
-            complaints += judge_state(c, CASE_STATE, token_slot(c, t), ref->token_states + t * size, false,
+            complaints += judge_state(c, CASE_STATE, token_slot(c, t), ref->token_states + t * size, NULL, false,
                                       "state of token slot");
         }
     }

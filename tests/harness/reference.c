@@ -1,6 +1,7 @@
 #include "reference.h"
 
 #include "formats.h"
+#include "reference_terms.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -192,9 +193,12 @@ static void run_row(const operands *in, const row_span *span, reference_result *
     const int64_t state_size = (int64_t)K * V;
     double *const q = zeroed(K, sizeof(*q)), *const k = zeroed(K, sizeof(*k)), *const v = zeroed(V, sizeof(*v));
     double *const e = zeroed(V, sizeof(*e)), *const S = zeroed(state_size, sizeof(*S));
+    chunk_terms terms;
+    chunk_terms_open(&terms, K);
     for (int32_t hv = 0; hv < HV; hv++) {
         const int32_t hk = reference_k_head(p, hv);
         load_state(in, S, span->row, hv);
+        terms.count = 0;
         for (int64_t t = 0; t < span->length; t++) {
             const int64_t at = span->first + t;
             load_vector(q, in->q, &p->q, offset_of(&p->q, span->layout_row, span->layout_length, at), hk, K);
@@ -206,16 +210,21 @@ static void run_row(const operands *in, const row_span *span, reference_result *
             const double beta = beta_of(in, offset_of(&p->beta, span->layout_row, span->layout_length, at), hv);
             step(S, e, out->o + ((span->token + t) * HV + hv) * V, q, k, v, alpha, beta, p->scale, K, V);
             out->token_written[span->token + t] = true;
+            chunk_terms_add(&terms, t, alpha, k, e, V);
+            out->o_terms[(span->token + t) * HV + hv] = p->scale * p->scale * chunk_terms_of_output(&terms, q);
             if (out->token_states != NULL) {
                 keep_state(out->token_states + ((span->token + t) * HV + hv) * state_size, S, K, V);
             }
             if (span->checkpoint_at != NULL && span->checkpoint_at[t] >= 0) {
                 keep_state(out->checkpoints + (span->checkpoint_at[t] * HV + hv) * state_size, S, K, V);
+                out->checkpoint_terms[span->checkpoint_at[t] * HV + hv] = chunk_terms_of_state(&terms);
                 out->checkpoint_written[span->checkpoint_at[t]] = true;
             }
         }
         keep_state(out->state + (span->row * HV + hv) * state_size, S, K, V);
+        out->state_terms[span->row * HV + hv] = chunk_terms_of_state(&terms);
     }
+    chunk_terms_close(&terms);
     out->row_done[span->row] = true;
     free(q);
     free(k);
@@ -235,6 +244,9 @@ static reference_result allocate(const gdn_problem *p, int64_t num_rows, int64_t
     out.row_done = zeroed(num_rows, sizeof(bool));
     out.checkpoints = zeroed(num_checkpoints * state_size, sizeof(double));
     out.checkpoint_written = zeroed(num_checkpoints, sizeof(bool));
+    out.o_terms = zeroed(num_tokens * p->num_v_heads, sizeof(double));
+    out.state_terms = zeroed(num_rows * p->num_v_heads, sizeof(double));
+    out.checkpoint_terms = zeroed(num_checkpoints * p->num_v_heads, sizeof(double));
     if (token_states) {
         out.token_states = zeroed(num_tokens * state_size, sizeof(double));
     }
@@ -250,6 +262,9 @@ void reference_free(reference_result *result)
     free(result->checkpoints);
     free(result->checkpoint_written);
     free(result->token_states);
+    free(result->o_terms);
+    free(result->state_terms);
+    free(result->checkpoint_terms);
     *result = (reference_result){0};
 }
 

@@ -21,6 +21,11 @@ typedef struct reference_result {
     double *checkpoints; /* [num_checkpoints, HV, V, K] */
     bool *checkpoint_written;
     double *token_states; /* decode with token_slots: [num_tokens, HV, V, K] */
+
+    /* Squares of the terms that a chunk adds up to each result (reference_terms.h). */
+    double *o_terms; /* [num_tokens, HV] */
+    double *state_terms; /* [num_rows, HV] */
+    double *checkpoint_terms; /* [num_checkpoints, HV] */
 } reference_result;
 
 reference_result reference_prefill(const gdn_problem *problem, const gdn_prefill_args *args);
