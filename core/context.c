@@ -1,6 +1,7 @@
 #include "context.h"
 
 #include "environment.h"
+#include "implementation_list.h"
 #include "log.h"
 #include "pointer.h"
 #include "registry.h"
@@ -28,28 +29,6 @@ gdn_status gdn_context_options_init_sized(gdn_context_options *options, size_t s
     memset(options, 0, struct_size);
     options->struct_size = struct_size;
     options->backend = "auto";
-    return GDN_OK;
-}
-
-static gdn_status check_filter(const char *text)
-{
-    if (strlen(text) >= GDN_MAX_FILTER) {
-        return gdn_fail(GDN_ERROR_INVALID_ARGUMENT, "implementations: %zu characters, at most %d are allowed",
-                        strlen(text), GDN_MAX_FILTER - 1);
-    }
-    for (const char *item = text; item != NULL;) {
-        const char *const comma = strchr(item, ',');
-        const char *const prefix = item[0] == '-' ? item + 1 : item;
-        const size_t length = comma != NULL ? (size_t)(comma - prefix) : strlen(prefix);
-        if (length == 0) {
-            return gdn_fail(
-                GDN_ERROR_INVALID_ARGUMENT,
-                "implementations: \"%s\", must be name prefixes separated by commas, each with \"-\" before "
-                "it to exclude",
-                text);
-        }
-        item = comma != NULL ? comma + 1 : NULL;
-    }
     return GDN_OK;
 }
 
@@ -86,7 +65,7 @@ static gdn_status check_options(const gdn_context_options *options)
         }
     }
     if (options->implementations != NULL && options->implementations[0] != '\0') {
-        GDN_TRY(check_filter(options->implementations));
+        GDN_TRY(gdn_implementation_list_check(options->implementations));
     }
     return GDN_OK;
 }
@@ -126,6 +105,11 @@ static gdn_status open_backend(gdn_context *context, const gdn_backend_entry *en
     context->backend = entry->backend;
     gdn_pointer_know(entry->backend);
     gdn_log(context, GDN_LOG_INFO, "backend %s: %s", entry->backend->name, context->device->description);
+    char strays[GDN_MAX_IMPLEMENTATION_LIST];
+    if (gdn_implementation_list_strays(context, strays)) {
+        gdn_log(context, GDN_LOG_INFO, "implementations: \"%s\" names nothing that backend %s has", strays,
+                context->backend->name);
+    }
     return GDN_OK;
 }
 
@@ -251,24 +235,4 @@ void gdn_context_destroy(gdn_context **context)
 const char *gdn_context_backend(const gdn_context *context)
 {
     return context != NULL ? context->backend->name : "";
-}
-
-bool gdn_context_allows(const gdn_context *context, const char *name)
-{
-    bool listed = false; /* some prefix is allowed by name: then one must match */
-    bool matched = false;
-    for (const char *item = context->implementations; item != NULL && item[0] != '\0';) {
-        const char *const comma = strchr(item, ',');
-        const bool exclude = item[0] == '-';
-        const char *const prefix = exclude ? item + 1 : item;
-        const size_t length = comma != NULL ? (size_t)(comma - prefix) : strlen(prefix);
-        const bool match = strncmp(name, prefix, length) == 0;
-        if (exclude && match) {
-            return false;
-        }
-        listed = listed || !exclude;
-        matched = matched || (!exclude && match);
-        item = comma != NULL ? comma + 1 : NULL;
-    }
-    return matched || !listed;
 }

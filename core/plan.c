@@ -2,6 +2,7 @@
 #include "plan.h"
 
 #include "generic_ops.h"
+#include "implementation_list.h"
 #include "log.h"
 #include "metadata.h"
 #include "pointer.h"
@@ -28,7 +29,7 @@ static bool take(gdn_plan *plan, const gdn_implementation *implementation, gdn_r
     const gdn_context *const context = plan->context;
     const gdn_problem *const problem = &plan->problem;
     reason->text[0] = '\0';
-    if (!gdn_context_allows(context, implementation->name)) {
+    if (!gdn_implementation_list_allows(context, implementation->name)) {
         snprintf(reason->text, sizeof(reason->text), "excluded by the implementation list \"%.96s\"",
                  context->implementations);
         return false;
@@ -67,6 +68,40 @@ static const char *operation_name(gdn_operation operation)
     return operation == GDN_OPERATION_PREFILL ? "prefill" : "decode";
 }
 
+/* Whether some implementation takes the problem with this cap; fills *plan as the first that does. */
+static bool taken_within(gdn_plan *plan, size_t max_workspace)
+{
+    plan->problem.max_workspace = max_workspace;
+    const gdn_implementation *implementation;
+    for (int32_t i = 0; (implementation = candidate(plan->context, i)) != NULL; ++i) {
+        gdn_reason reason;
+        if (implementation->operation == plan->problem.operation && take(plan, implementation, &reason)) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* The least cap with which the problem, refused under its own, would be taken; 0 where the cap is not what is wrong. */
+static size_t least_workspace(const gdn_plan *refused)
+{
+    gdn_plan trial = *refused;
+    size_t little = refused->problem.max_workspace;
+    if (little == 0 || !taken_within(&trial, 0)) {
+        return 0;
+    }
+    size_t enough = trial.choice.ledger.total;
+    while (enough > little && enough - little > 1) {
+        const size_t middle = little + (enough - little) / 2;
+        if (taken_within(&trial, middle)) {
+            enough = middle;
+        } else {
+            little = middle;
+        }
+    }
+    return enough;
+}
+
 gdn_status gdn_plan_build(gdn_plan *plan, const gdn_context *context, const gdn_problem *problem)
 {
     memset(plan, 0, sizeof(*plan));
@@ -87,7 +122,7 @@ gdn_status gdn_plan_build(gdn_plan *plan, const gdn_context *context, const gdn_
         }
         gdn_log(context, GDN_LOG_CHOICE, "%s: not %s: %s", operation_name(plan->problem.operation),
                 implementation->name, reason.text);
-        if (!gdn_context_allows(context, implementation->name)) {
+        if (!gdn_implementation_list_allows(context, implementation->name)) {
             continue; /* the caller knows, and the message has room for the reasons that matter */
         }
         const size_t used = strlen(reasons);
@@ -97,6 +132,12 @@ gdn_status gdn_plan_build(gdn_plan *plan, const gdn_context *context, const gdn_
     if (reasons[0] == '\0') {
         snprintf(reasons, sizeof(reasons), "the implementation list \"%s\" excludes them all",
                  context->implementations);
+    }
+    const size_t least = least_workspace(plan);
+    if (least != 0) {
+        return gdn_fail(GDN_ERROR_UNSUPPORTED,
+                        "max_workspace: %zu, must be 0 (no cap) or at least %zu for this problem",
+                        plan->problem.max_workspace, least);
     }
     return gdn_fail(GDN_ERROR_UNSUPPORTED, "problem: no %s implementation of backend %s takes it (%s)",
                     operation_name(plan->problem.operation), context->backend->name, reasons);
@@ -175,6 +216,10 @@ gdn_status gdn_plan_describe(const gdn_plan *plan, char *buffer, size_t size, si
         if (note[0] != '\0') {
             put(&sink, "note: %s\n", note);
         }
+    }
+    char strays[GDN_MAX_IMPLEMENTATION_LIST];
+    if (gdn_implementation_list_strays(context, strays)) {
+        put(&sink, "note: implementations: \"%s\" names nothing that backend %s has\n", strays, context->backend->name);
     }
     put(&sink, "implementation: %s, %s\n", plan->implementation->name, plan->implementation->summary);
 

@@ -3,6 +3,7 @@
 #include "suite.h"
 
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
 typedef struct bad_field {
@@ -222,7 +223,16 @@ static void a_workspace_cap_too_small_says_the_least(void **unused)
     p.max_workspace = 1;
     gdn_plan *plan = NULL;
     assert_int_equal(gdn_plan_create(&plan, test_context(), &p), GDN_ERROR_UNSUPPORTED);
-    assert_non_null(strstr(gdn_last_error(), "max_workspace"));
+    assert_null(plan);
+    static const char words[] = "max_workspace: 1, must be 0 (no cap) or at least ";
+    const char *const said = strstr(gdn_last_error(), words);
+    assert_non_null(said);
+    p.max_workspace = strtoull(said + strlen(words), NULL, 10);
+    REQUIRE_OK(gdn_plan_create(&plan, test_context(), &p));
+    assert_true(gdn_plan_workspace_size(plan) <= p.max_workspace);
+    gdn_plan_destroy(&plan);
+    p.max_workspace--;
+    assert_int_equal(gdn_plan_create(&plan, test_context(), &p), GDN_ERROR_UNSUPPORTED);
     assert_null(plan);
 }
 

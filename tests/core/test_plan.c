@@ -57,25 +57,6 @@ static void lists_force_and_exclude_by_prefix(void **unused)
     assert_string_not_equal(chosen("", NULL), "generic");
 }
 
-static void malformed_lists_are_refused(void **unused)
-{
-    (void)unused;
-    char long_list[400];
-    memset(long_list, 'x', sizeof(long_list) - 1);
-    long_list[sizeof(long_list) - 1] = '\0';
-    const char *const lists[] = {",", "generic,", "-", "cpu,,generic", "-,cpu", long_list};
-    for (size_t i = 0; i < COUNT_OF(lists); i++) {
-        gdn_context_options options;
-        REQUIRE_OK(gdn_context_options_init(&options));
-        options.backend = "cpu";
-        options.ignore_environment = 1;
-        options.implementations = lists[i];
-        gdn_context *context = NULL;
-        assert_int_equal(gdn_context_create(&context, &options), GDN_ERROR_INVALID_ARGUMENT);
-        assert_non_null(strstr(gdn_last_error(), "implementations"));
-    }
-}
-
 static void the_description_names_the_choice_the_refusals_and_the_scratch(void **unused)
 {
     (void)unused;
@@ -147,7 +128,6 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(lists_force_and_exclude_by_prefix),
-        cmocka_unit_test(malformed_lists_are_refused),
         cmocka_unit_test(the_description_names_the_choice_the_refusals_and_the_scratch),
         cmocka_unit_test(the_callers_problem_may_go),
         cmocka_unit_test(the_workspace_does_not_grow_without_bound),
