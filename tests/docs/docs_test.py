@@ -7,6 +7,7 @@
   - every GDN_* variable that the library reads is in docs/environment.md, and no other
   - every option of the build is in cmake/README.md
   - every folder but docs/ has a README.md
+  - every formula of docs/algorithm.md has a test that is named after it, and no test has another's number
 """
 
 import pathlib
@@ -92,7 +93,17 @@ def check_folders():
             fail(f"{name}/ has no README.md")
 
 
-for check in (check_readme_program, check_api_page, check_named_files, check_environment, check_options, check_folders):
+def check_formulas():
+    told = re.findall(r"^\*\*(F\d+)\.\*\*", (ROOT / "docs/algorithm.md").read_text(), re.MULTILINE)
+    tested = []
+    for path in (ROOT / "tests/formulas").glob("*.c"):
+        tested += re.findall(r"cmocka_unit_test\((F\d+)_", path.read_text())
+    if not told or sorted(told) != sorted(tested):
+        fail(f"docs/algorithm.md and tests/formulas differ: {sorted(set(told) ^ set(tested)) or 'a number comes twice'}")
+
+
+for check in (check_readme_program, check_api_page, check_named_files, check_environment, check_options, check_folders,
+              check_formulas):
     try:
         check()
     except OSError as error:
