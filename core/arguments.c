@@ -79,8 +79,8 @@ gdn_status gdn_arguments_check_unused(const gdn_unused_rule *rules, size_t count
 {
     for (size_t i = 0; i < count; ++i) {
         if (!rules[i].used && rules[i].ptr != NULL) {
-            return gdn_fail(GDN_ERROR_INVALID_ARGUMENT, "%s: %p, must be NULL: the problem has not %s", rules[i].name,
-                            rules[i].ptr, rules[i].when);
+            return GDN_INVALID("%s: %p, must be NULL: the problem has not %s", rules[i].name, rules[i].ptr,
+                               rules[i].when);
         }
     }
     return GDN_OK;
@@ -157,17 +157,15 @@ static gdn_status check_one(const gdn_argument *argument, const gdn_context *con
 {
     const int64_t bytes = extent_bytes(argument);
     if (bytes < 0) {
-        return gdn_fail(GDN_ERROR_INVALID_ARGUMENT, "%s: reaches past 2^58 elements with these counts and strides",
-                        argument->name);
+        return GDN_INVALID("%s: reaches past 2^58 elements with these counts and strides", argument->name);
     }
     if (argument->ptr == NULL) {
-        return argument->required && bytes > 0
-                   ? gdn_fail(GDN_ERROR_INVALID_ARGUMENT, "%s: NULL, must point to its elements", argument->name)
-                   : GDN_OK;
+        return argument->required && bytes > 0 ? GDN_INVALID("%s: NULL, must point to its elements", argument->name)
+                                               : GDN_OK;
     }
     if ((uintptr_t)argument->ptr % argument->alignment != 0) {
-        return gdn_fail(GDN_ERROR_INVALID_ARGUMENT, "%s: %p, must be aligned to %u bytes, as the problem says",
-                        argument->name, argument->ptr, argument->alignment);
+        return GDN_INVALID("%s: %p, must be aligned to %u bytes, as the problem says", argument->name, argument->ptr,
+                           argument->alignment);
     }
     if (bytes > 0) {
         return gdn_pointer_check(context, argument->ptr, argument->name);
@@ -189,8 +187,7 @@ static gdn_status check_overlaps(const gdn_arguments *arguments, const void *wor
         }
         const int64_t a_bytes = extent_bytes(a);
         if (ranges_meet((uintptr_t)a->ptr, a_bytes, (uintptr_t)workspace, (int64_t)workspace_bytes)) {
-            return gdn_fail(GDN_ERROR_INVALID_ARGUMENT, "workspace: %p, overlaps %s, must be memory of its own",
-                            workspace, a->name);
+            return GDN_INVALID("workspace: %p, overlaps %s, must be memory of its own", workspace, a->name);
         }
         for (int32_t j = 0; j < arguments->count; ++j) {
             const gdn_argument *const b = &arguments->item[j];
@@ -205,8 +202,7 @@ static gdn_status check_overlaps(const gdn_arguments *arguments, const void *wor
                 continue;
             }
             if (!are_interleaved_apart(a, b)) {
-                return gdn_fail(GDN_ERROR_INVALID_ARGUMENT, "%s: %p, overlaps %s, must be memory of its own", a->name,
-                                a->ptr, b->name);
+                return GDN_INVALID("%s: %p, overlaps %s, must be memory of its own", a->name, a->ptr, b->name);
             }
         }
     }
@@ -225,11 +221,10 @@ gdn_status gdn_arguments_check(const gdn_arguments *arguments, const gdn_context
                             workspace_needed);
         }
         if (workspace == NULL) {
-            return gdn_fail(GDN_ERROR_INVALID_ARGUMENT, "workspace: NULL, must point to %zu bytes", workspace_needed);
+            return GDN_INVALID("workspace: NULL, must point to %zu bytes", workspace_needed);
         }
         if ((uintptr_t)workspace % GDN_WORKSPACE_ALIGNMENT != 0) {
-            return gdn_fail(GDN_ERROR_INVALID_ARGUMENT, "workspace: %p, must be aligned to %d bytes", workspace,
-                            GDN_WORKSPACE_ALIGNMENT);
+            return GDN_INVALID("workspace: %p, must be aligned to %d bytes", workspace, GDN_WORKSPACE_ALIGNMENT);
         }
         GDN_TRY(gdn_pointer_check(context, workspace, "workspace"));
     }

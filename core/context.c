@@ -35,23 +35,20 @@ gdn_status gdn_context_options_init_sized(gdn_context_options *options, size_t s
 static gdn_status check_options(const gdn_context_options *options)
 {
     if (options->device < 0) {
-        return gdn_fail(GDN_ERROR_INVALID_ARGUMENT, "device: %d, must be at least 0", (int)options->device);
+        return GDN_INVALID("device: %d, must be at least 0", (int)options->device);
     }
     if (options->num_threads < 0 || options->num_threads > 4096) {
-        return gdn_fail(GDN_ERROR_INVALID_ARGUMENT, "num_threads: %d, must be in 0..4096 (0: as many as allowed)",
-                        (int)options->num_threads);
+        return GDN_INVALID("num_threads: %d, must be in 0..4096 (0: as many as allowed)", (int)options->num_threads);
     }
     if (options->ignore_environment != 0 && options->ignore_environment != 1) {
-        return gdn_fail(GDN_ERROR_INVALID_ARGUMENT, "ignore_environment: %d, must be 0 or 1",
-                        (int)options->ignore_environment);
+        return GDN_INVALID("ignore_environment: %d, must be 0 or 1", (int)options->ignore_environment);
     }
     if (options->blas != GDN_BLAS_AUTO && options->blas != GDN_BLAS_OFF) {
-        return gdn_fail(GDN_ERROR_INVALID_ARGUMENT, "blas: %d, must be GDN_BLAS_AUTO or GDN_BLAS_OFF",
-                        (int)options->blas);
+        return GDN_INVALID("blas: %d, must be GDN_BLAS_AUTO or GDN_BLAS_OFF", (int)options->blas);
     }
     if ((options->allocator.alloc == NULL) != (options->allocator.free == NULL)) {
-        return gdn_fail(GDN_ERROR_INVALID_ARGUMENT, "allocator: %s is NULL, set both functions or neither",
-                        options->allocator.alloc == NULL ? "alloc" : "free");
+        return GDN_INVALID("allocator: %s is NULL, set both functions or neither",
+                           options->allocator.alloc == NULL ? "alloc" : "free");
     }
     if (options->cpu_isa != NULL) {
         static const char *const known[] = {"scalar", "avx2", "avx512", "neon"};
@@ -60,8 +57,7 @@ static gdn_status check_options(const gdn_context_options *options)
             found = found || strcmp(options->cpu_isa, known[i]) == 0;
         }
         if (!found) {
-            return gdn_fail(GDN_ERROR_INVALID_ARGUMENT, "cpu_isa: \"%s\", must be scalar, avx2, avx512 or neon",
-                            options->cpu_isa);
+            return GDN_INVALID("cpu_isa: \"%s\", must be scalar, avx2, avx512 or neon", options->cpu_isa);
         }
     }
     if (options->implementations != NULL && options->implementations[0] != '\0') {
@@ -148,7 +144,7 @@ static gdn_status open_named(gdn_context *context, const gdn_context_options *op
         }
         return open_backend(context, &entry, options);
     }
-    return gdn_fail(GDN_ERROR_INVALID_ARGUMENT, "backend: \"%s\", must be one of %s", options->backend, names);
+    return GDN_INVALID("backend: \"%s\", must be one of %s", options->backend, names);
 }
 
 /* The best usable backend: by rank, and of equal ranks the first. One that is usable but does not open is an error, not
@@ -174,7 +170,7 @@ static gdn_status open_best(gdn_context *context, const gdn_context_options *opt
 gdn_status gdn_context_create(gdn_context **context, const gdn_context_options *caller_options)
 {
     if (context == NULL) {
-        return gdn_fail(GDN_ERROR_INVALID_ARGUMENT, "context: NULL, must point to the handle to set");
+        return GDN_INVALID("context: NULL, must point to the handle to set");
     }
     *context = NULL;
     gdn_context_options options;

@@ -3,8 +3,6 @@
 #include "metadata.h"
 #include "struct_version.h"
 
-#define INVALID(...) gdn_fail(GDN_ERROR_INVALID_ARGUMENT, __VA_ARGS__)
-
 gdn_status gdn_decode_args_init_sized(gdn_decode_args *args, size_t struct_size)
 {
     GDN_TRY(gdn_check_init_size(args, struct_size, sizeof(*args), "gdn_decode_args"));
@@ -16,11 +14,11 @@ gdn_status gdn_decode_args_init_sized(gdn_decode_args *args, size_t struct_size)
 static gdn_status check_counts(const gdn_problem *p, const gdn_decode_args *args)
 {
     if (args->num_rows < 0 || args->num_rows > p->max_seqs) {
-        return INVALID("num_rows: %lld, must be in 0..%lld, the plan's max_seqs", (long long)args->num_rows,
-                       (long long)p->max_seqs);
+        return GDN_INVALID("num_rows: %lld, must be in 0..%lld, the plan's max_seqs", (long long)args->num_rows,
+                           (long long)p->max_seqs);
     }
     if (p->state_form == GDN_STATE_POOL && args->num_slots < 0) {
-        return INVALID("num_slots: %lld, must be at least 0", (long long)args->num_slots);
+        return GDN_INVALID("num_slots: %lld, must be at least 0", (long long)args->num_slots);
     }
     return GDN_OK;
 }
@@ -28,10 +26,10 @@ static gdn_status check_counts(const gdn_problem *p, const gdn_decode_args *args
 gdn_status gdn_decode(const gdn_plan *plan, const gdn_decode_args *caller_args)
 {
     if (plan == NULL) {
-        return INVALID("plan: NULL, must be a plan");
+        return GDN_INVALID("plan: NULL, must be a plan");
     }
     if (caller_args == NULL) {
-        return INVALID("args: NULL, must point to a gdn_decode_args");
+        return GDN_INVALID("args: NULL, must point to a gdn_decode_args");
     }
     gdn_decode_args args;
     GDN_TRY(gdn_check_struct_size(caller_args, caller_args->struct_size, sizeof(args), "gdn_decode_args"));
@@ -40,7 +38,7 @@ gdn_status gdn_decode(const gdn_plan *plan, const gdn_decode_args *caller_args)
     const gdn_problem *const p = &plan->problem;
     const gdn_context *const context = plan->context;
     if (p->operation != GDN_OPERATION_DECODE) {
-        return INVALID("plan: made for a prefill problem, must be a decode plan");
+        return GDN_INVALID("plan: made for a prefill problem, must be a decode plan");
     }
     GDN_TRY(check_counts(p, &args));
     const gdn_common_args common = GDN_COMMON_ARGS(&args);

@@ -56,34 +56,30 @@ bool gdn_dtype_is_index(gdn_dtype dtype)
 gdn_status gdn_convert(void *dst, gdn_dtype dst_dtype, const void *src, gdn_dtype src_dtype, int64_t count)
 {
     if (!gdn_dtype_is_float(dst_dtype)) {
-        return gdn_fail(GDN_ERROR_INVALID_ARGUMENT, "dst_dtype: %s (%d), must be f32, bf16 or f16",
-                        gdn_dtype_name(dst_dtype), (int)dst_dtype);
+        return GDN_INVALID("dst_dtype: %s (%d), must be f32, bf16 or f16", gdn_dtype_name(dst_dtype), (int)dst_dtype);
     }
     if (!gdn_dtype_is_float(src_dtype)) {
-        return gdn_fail(GDN_ERROR_INVALID_ARGUMENT, "src_dtype: %s (%d), must be f32, bf16 or f16",
-                        gdn_dtype_name(src_dtype), (int)src_dtype);
+        return GDN_INVALID("src_dtype: %s (%d), must be f32, bf16 or f16", gdn_dtype_name(src_dtype), (int)src_dtype);
     }
     if (count < 0) {
-        return gdn_fail(GDN_ERROR_INVALID_ARGUMENT, "count: %lld, must be at least 0", (long long)count);
+        return GDN_INVALID("count: %lld, must be at least 0", (long long)count);
     }
     if (count > 0 && (dst == NULL || src == NULL)) {
-        return gdn_fail(GDN_ERROR_INVALID_ARGUMENT, "%s: NULL, must point to %lld elements",
-                        dst == NULL ? "dst" : "src", (long long)count);
+        return GDN_INVALID("%s: NULL, must point to %lld elements", dst == NULL ? "dst" : "src", (long long)count);
     }
     const size_t dst_element = gdn_dtype_size(dst_dtype);
     const size_t src_element = gdn_dtype_size(src_dtype);
     if (count > INT64_MAX / 8) {
-        return gdn_fail(GDN_ERROR_INVALID_ARGUMENT, "count: %lld, more elements than memory can hold",
-                        (long long)count);
+        return GDN_INVALID("count: %lld, more elements than memory can hold", (long long)count);
     }
     if ((uintptr_t)dst % dst_element != 0 || (uintptr_t)src % src_element != 0) {
         const bool is_dst = (uintptr_t)dst % dst_element != 0;
-        return gdn_fail(GDN_ERROR_INVALID_ARGUMENT, "%s: %p, must be aligned to its element, %zu bytes",
-                        is_dst ? "dst" : "src", is_dst ? dst : src, is_dst ? dst_element : src_element);
+        return GDN_INVALID("%s: %p, must be aligned to its element, %zu bytes", is_dst ? "dst" : "src",
+                           is_dst ? dst : src, is_dst ? dst_element : src_element);
     }
     if ((uintptr_t)dst < (uintptr_t)src + (uintptr_t)count * src_element &&
         (uintptr_t)src < (uintptr_t)dst + (uintptr_t)count * dst_element) {
-        return gdn_fail(GDN_ERROR_INVALID_ARGUMENT, "dst: %p, overlaps src, must be memory of its own", dst);
+        return GDN_INVALID("dst: %p, overlaps src, must be memory of its own", dst);
     }
     for (int64_t i = 0; i < count; ++i) {
         gdn_store_element(dst, dst_dtype, i, gdn_load_element(src, src_dtype, i));

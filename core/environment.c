@@ -29,8 +29,7 @@ gdn_status gdn_environment_read(gdn_environment *environment)
         errno = 0;
         const long value = strtol(threads, &end, 10);
         if (errno != 0 || *end != '\0' || value < 1 || value > 4096) {
-            return gdn_fail(GDN_ERROR_INVALID_ARGUMENT, "GDN_NUM_THREADS: \"%s\", must be a number in 1..4096",
-                            threads);
+            return GDN_INVALID("GDN_NUM_THREADS: \"%s\", must be a number in 1..4096", threads);
         }
         environment->num_threads = (int32_t)value;
     }

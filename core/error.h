@@ -15,13 +15,16 @@ extern "C" {
 #endif
 
 /* Writes the message that gdn_last_error() returns and hands `status` back, so that a check reads
- *     return gdn_fail(GDN_ERROR_INVALID_ARGUMENT, "q: NULL, must point to ...");
+ *     return gdn_fail(GDN_ERROR_UNSUPPORTED, "numerics: BF16, must be ...");
  * In a backend module this is a shim over gdn_core_services, since a module links nothing of core. */
 gdn_status gdn_fail(gdn_status status, const char *format, ...) GDN_PRINTF(2, 3);
 
 #ifdef __cplusplus
 }
 #endif
+
+/* The usual failure: a message that names the argument, its value, and what is allowed. */
+#define GDN_INVALID(...) gdn_fail(GDN_ERROR_INVALID_ARGUMENT, __VA_ARGS__)
 
 #define GDN_TRY(expression)                       \
     do {                                          \

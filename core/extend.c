@@ -4,8 +4,6 @@
 
 #include <string.h>
 
-#define INVALID(...) gdn_fail(GDN_ERROR_INVALID_ARGUMENT, __VA_ARGS__)
-
 typedef struct extend_tensors {
     const gdn_tensor *q, *k, *v, *a, *b, *state_pool, *cache_indices;
 } extend_tensors;
@@ -76,13 +74,13 @@ static gdn_status make_problem(gdn_problem *problem, const extend_tensors *t, co
                                uint32_t alignment)
 {
     if (chunk_size < 1) {
-        return INVALID("chunk_size: %d, must be at least 1", (int)chunk_size);
+        return GDN_INVALID("chunk_size: %d, must be at least 1", (int)chunk_size);
     }
     const int64_t dims[4] = {t->q->size[1], t->v->size[1], t->q->size[2], t->v->size[2]};
     const char *const names[4] = {"q.size[1]", "v.size[1]", "q.size[2]", "v.size[2]"};
     for (int i = 0; i < 4; ++i) {
         if (dims[i] < 1 || dims[i] > 65536) {
-            return INVALID("%s: %lld, must be in 1..65536", names[i], (long long)dims[i]);
+            return GDN_INVALID("%s: %lld, must be in 1..65536", names[i], (long long)dims[i]);
         }
     }
     GDN_TRY(gdn_problem_init(problem, (int32_t)dims[0], (int32_t)dims[1], (int32_t)dims[2], (int32_t)dims[3]));
@@ -114,11 +112,11 @@ gdn_status gdn_extend_chunkwise_workspace(gdn_context *context, const gdn_tensor
                                           int32_t chunk_size, size_t *bytes)
 {
     if (bytes == NULL) {
-        return INVALID("bytes: NULL, must point to the size to set");
+        return GDN_INVALID("bytes: NULL, must point to the size to set");
     }
     *bytes = 0;
     if (context == NULL) {
-        return INVALID("context: NULL, must be a context");
+        return GDN_INVALID("context: NULL, must be a context");
     }
     const extend_tensors tensors = {q, k, v, a, b, state_pool, cache_indices};
     GDN_TRY(check_tensors(&tensors, false));
@@ -142,7 +140,7 @@ gdn_status gdn_extend_chunkwise(gdn_context *context, const gdn_tensor *q, const
                                 const gdn_tensor *o, void *workspace, size_t workspace_size, void *stream)
 {
     if (context == NULL) {
-        return INVALID("context: NULL, must be a context");
+        return GDN_INVALID("context: NULL, must be a context");
     }
     const extend_tensors tensors = {q, k, v, a, b, state_pool, cache_indices};
     GDN_TRY(check_tensors(&tensors, true));

@@ -4,8 +4,6 @@
 #include "strides.h"
 #include "tensor.h"
 
-#define INVALID(...) gdn_fail(GDN_ERROR_INVALID_ARGUMENT, __VA_ARGS__)
-
 static gdn_dims dims_of(const gdn_tensor *tensor)
 {
     gdn_dims dims = {.rank = 0};
@@ -22,8 +20,8 @@ static gdn_status check_output(const gdn_tensor *output, const char *name, int64
     GDN_TRY(gdn_tensor_check(output, &rule));
     const gdn_dims dims = dims_of(output);
     return gdn_dims_are_apart(&dims) ? GDN_OK
-                                     : INVALID("%s.stride: %lld, %lld, must keep the elements apart", name,
-                                               (long long)output->stride[0], (long long)output->stride[1]);
+                                     : GDN_INVALID("%s.stride: %lld, %lld, must keep the elements apart", name,
+                                                   (long long)output->stride[0], (long long)output->stride[1]);
 }
 
 static gdn_status check_input(const gdn_tensor *input, const char *name)
@@ -45,9 +43,9 @@ static gdn_status check_apart(const gdn_tensor *output, const char *output_name,
     const uintptr_t b_begin = (uintptr_t)other->data;
     const uintptr_t a_end = a_begin + (uintptr_t)gdn_dims_extent(&a) * gdn_dtype_size(output->dtype);
     const uintptr_t b_end = b_begin + (uintptr_t)gdn_dims_extent(&b) * gdn_dtype_size(other->dtype);
-    return a_begin < b_end && b_begin < a_end
-               ? INVALID("%s.data: %p, overlaps %s, must be memory of its own", output_name, output->data, other_name)
-               : GDN_OK;
+    return a_begin < b_end && b_begin < a_end ? GDN_INVALID("%s.data: %p, overlaps %s, must be memory of its own",
+                                                            output_name, output->data, other_name)
+                                              : GDN_OK;
 }
 
 static gdn_status check_pointers(const gdn_context *context, const gdn_tensor *const *tensors, const char *const *names,
@@ -66,7 +64,7 @@ gdn_status gdn_gate(gdn_context *context, const gdn_tensor *a, const gdn_tensor 
                     void *stream)
 {
     if (context == NULL) {
-        return INVALID("context: NULL, must be a context");
+        return GDN_INVALID("context: NULL, must be a context");
     }
     if (log_decay != NULL) {
         GDN_TRY(check_input(a, "a"));
@@ -87,7 +85,7 @@ gdn_status gdn_gate(gdn_context *context, const gdn_tensor *a, const gdn_tensor 
         GDN_TRY(check_input(b, "b"));
         GDN_TRY(check_output(beta, "beta", b->size[0], b->size[1]));
         if (beta_scale != 1.0f && beta_scale != 2.0f) {
-            return INVALID("beta_scale: %g, must be 1 or 2", (double)beta_scale);
+            return GDN_INVALID("beta_scale: %g, must be 1 or 2", (double)beta_scale);
         }
     }
     const gdn_tensor *const inputs[] = {log_decay != NULL ? a : NULL, beta != NULL ? b : NULL,

@@ -37,13 +37,12 @@ static bool begins(const list_item *item, const char *name)
 gdn_status gdn_implementation_list_check(const char *text)
 {
     if (strlen(text) >= GDN_MAX_IMPLEMENTATION_LIST) {
-        return gdn_fail(GDN_ERROR_INVALID_ARGUMENT, "implementations: %zu characters, at most %d are allowed",
-                        strlen(text), GDN_MAX_IMPLEMENTATION_LIST - 1);
+        return GDN_INVALID("implementations: %zu characters, at most %d are allowed", strlen(text),
+                           GDN_MAX_IMPLEMENTATION_LIST - 1);
     }
     for (const char *rest = text; rest != NULL;) {
         if (take_item(&rest).length == 0) {
-            return gdn_fail(
-                GDN_ERROR_INVALID_ARGUMENT,
+            return GDN_INVALID(
                 "implementations: \"%s\", must be name prefixes separated by commas, each with \"-\" before "
                 "it to exclude",
                 text);

@@ -3,20 +3,18 @@
 
 static gdn_status check_context(const gdn_context *context)
 {
-    return context != NULL ? GDN_OK : gdn_fail(GDN_ERROR_INVALID_ARGUMENT, "context: NULL, must be a context");
+    return context != NULL ? GDN_OK : GDN_INVALID("context: NULL, must be a context");
 }
 
 static gdn_status check_ends(const void *ptr, size_t bytes, const char *name)
 {
-    return ptr != NULL || bytes == 0
-               ? GDN_OK
-               : gdn_fail(GDN_ERROR_INVALID_ARGUMENT, "%s: NULL, must point to %zu bytes", name, bytes);
+    return ptr != NULL || bytes == 0 ? GDN_OK : GDN_INVALID("%s: NULL, must point to %zu bytes", name, bytes);
 }
 
 gdn_status gdn_memory_alloc(gdn_context *context, void **ptr, size_t bytes)
 {
     if (ptr == NULL) {
-        return gdn_fail(GDN_ERROR_INVALID_ARGUMENT, "ptr: NULL, must point to the pointer to set");
+        return GDN_INVALID("ptr: NULL, must point to the pointer to set");
     }
     *ptr = NULL;
     GDN_TRY(check_context(context));
@@ -28,7 +26,7 @@ gdn_status gdn_memory_free(gdn_context *context, void **ptr)
 {
     GDN_TRY(check_context(context));
     if (ptr == NULL) {
-        return gdn_fail(GDN_ERROR_INVALID_ARGUMENT, "ptr: NULL, must point to the pointer to free");
+        return GDN_INVALID("ptr: NULL, must point to the pointer to free");
     }
     if (*ptr == NULL) {
         return GDN_OK;
@@ -45,8 +43,7 @@ gdn_status gdn_memory_copy(gdn_context *context, void *dst, const void *src, siz
     GDN_TRY(check_ends(dst, bytes, "dst"));
     GDN_TRY(check_ends(src, bytes, "src"));
     if ((int)direction < (int)GDN_COPY_TO_BACKEND || (int)direction > (int)GDN_COPY_WITHIN_BACKEND) {
-        return gdn_fail(GDN_ERROR_INVALID_ARGUMENT, "direction: %d, must be a gdn_copy_direction (0..2)",
-                        (int)direction);
+        return GDN_INVALID("direction: %d, must be a gdn_copy_direction (0..2)", (int)direction);
     }
     return bytes == 0 ? GDN_OK : context->backend->copy(context->device, dst, src, bytes, direction, stream);
 }
@@ -56,7 +53,7 @@ gdn_status gdn_memory_fill(gdn_context *context, void *dst, int byte, size_t byt
     GDN_TRY(check_context(context));
     GDN_TRY(check_ends(dst, bytes, "dst"));
     if (byte < 0 || byte > 255) {
-        return gdn_fail(GDN_ERROR_INVALID_ARGUMENT, "byte: %d, must be in 0..255", byte);
+        return GDN_INVALID("byte: %d, must be in 0..255", byte);
     }
     return bytes == 0 ? GDN_OK : context->backend->fill(context->device, dst, byte, bytes, stream);
 }

@@ -3,8 +3,6 @@
 #include "numeric.h"
 #include "slot_conflict.h"
 
-#define INVALID(...) gdn_fail(GDN_ERROR_INVALID_ARGUMENT, __VA_ARGS__)
-
 /* ---------------------------------------------------------------------------------- Sequences */
 
 typedef struct span {
@@ -28,19 +26,19 @@ static gdn_status check_cu_seqlens(const gdn_problem *p, const gdn_prefill_args 
     for (int64_t n = 0; n <= args->num_seqs; ++n) {
         const int64_t bound = gdn_load_index(args->cu_seqlens, p->cu_seqlens_dtype, n);
         if (n == 0 && bound != 0) {
-            return INVALID("cu_seqlens[0]: %lld, must be 0", (long long)bound);
+            return GDN_INVALID("cu_seqlens[0]: %lld, must be 0", (long long)bound);
         }
         if (bound < previous) {
-            return INVALID("cu_seqlens[%lld]: %lld, must be at least cu_seqlens[%lld], %lld", (long long)n,
-                           (long long)bound, (long long)n - 1, (long long)previous);
+            return GDN_INVALID("cu_seqlens[%lld]: %lld, must be at least cu_seqlens[%lld], %lld", (long long)n,
+                               (long long)bound, (long long)n - 1, (long long)previous);
         }
         if (bound > args->total_tokens) {
-            return INVALID("cu_seqlens[%lld]: %lld, must be at most total_tokens, %lld", (long long)n, (long long)bound,
-                           (long long)args->total_tokens);
+            return GDN_INVALID("cu_seqlens[%lld]: %lld, must be at most total_tokens, %lld", (long long)n,
+                               (long long)bound, (long long)args->total_tokens);
         }
         if (bound - previous > p->max_seqlen) {
-            return INVALID("cu_seqlens[%lld]: sequence %lld has %lld tokens, the problem's max_seqlen is %lld",
-                           (long long)n, (long long)n - 1, (long long)(bound - previous), (long long)p->max_seqlen);
+            return GDN_INVALID("cu_seqlens[%lld]: sequence %lld has %lld tokens, the problem's max_seqlen is %lld",
+                               (long long)n, (long long)n - 1, (long long)(bound - previous), (long long)p->max_seqlen);
         }
         previous = bound;
     }
@@ -73,8 +71,8 @@ typedef struct slot_arguments {
 static gdn_status check_slot(int64_t slot, int64_t num_slots, const char *name, int64_t index)
 {
     return slot < num_slots ? GDN_OK
-                            : INVALID("%s[%lld]: %lld, must be below num_slots, %lld (negative: skipped)", name,
-                                      (long long)index, (long long)slot, (long long)num_slots);
+                            : GDN_INVALID("%s[%lld]: %lld, must be below num_slots, %lld (negative: skipped)", name,
+                                          (long long)index, (long long)slot, (long long)num_slots);
 }
 
 static gdn_status check_slots(const gdn_plan *plan, const slot_arguments *slots, void *workspace)
@@ -134,12 +132,12 @@ static bool is_skipped(const gdn_problem *p, const void *read_slots, const void 
 static gdn_status check_gate(gdn_gate_form form, float gate, int64_t token, int64_t head)
 {
     if (form == GDN_GATE_LOG_DECAY && gate > 0.0f) {
-        return INVALID("gate: %g at token %lld, head %lld, must be at most 0 (a log decay)", (double)gate,
-                       (long long)token, (long long)head);
+        return GDN_INVALID("gate: %g at token %lld, head %lld, must be at most 0 (a log decay)", (double)gate,
+                           (long long)token, (long long)head);
     }
     if (form == GDN_GATE_DECAY && (gate < 0.0f || gate > 1.0f)) {
-        return INVALID("gate: %g at token %lld, head %lld, must be in [0, 1] (a linear decay)", (double)gate,
-                       (long long)token, (long long)head);
+        return GDN_INVALID("gate: %g at token %lld, head %lld, must be in [0, 1] (a linear decay)", (double)gate,
+                           (long long)token, (long long)head);
     }
     return GDN_OK;
 }
@@ -166,9 +164,9 @@ static gdn_status check_checkpoint_positions(const gdn_problem *p, const gdn_pre
         const int64_t begin = gdn_load_index(args->checkpoint_offsets, dtype, n);
         const int64_t end = gdn_load_index(args->checkpoint_offsets, dtype, n + 1);
         if ((n == 0 && begin != 0) || begin < previous || end < begin || end > args->num_checkpoints) {
-            return INVALID("checkpoint_offsets[%lld]: %lld, must start at 0, never decrease and end within "
-                           "num_checkpoints, %lld",
-                           (long long)n + 1, (long long)end, (long long)args->num_checkpoints);
+            return GDN_INVALID("checkpoint_offsets[%lld]: %lld, must start at 0, never decrease and end within "
+                               "num_checkpoints, %lld",
+                               (long long)n + 1, (long long)end, (long long)args->num_checkpoints);
         }
         previous = end;
         const int64_t length = sequence_span(p, args, n).length;
@@ -176,9 +174,10 @@ static gdn_status check_checkpoint_positions(const gdn_problem *p, const gdn_pre
         for (int64_t i = begin; i < end; ++i) {
             const int64_t position = gdn_load_index(args->checkpoint_positions, dtype, i);
             if (position <= last || position > length) {
-                return INVALID("checkpoint_positions[%lld]: %lld, must increase within 1..%lld, the length of sequence "
-                               "%lld",
-                               (long long)i, (long long)position, (long long)length, (long long)n);
+                return GDN_INVALID(
+                    "checkpoint_positions[%lld]: %lld, must increase within 1..%lld, the length of sequence "
+                    "%lld",
+                    (long long)i, (long long)position, (long long)length, (long long)n);
             }
             last = position;
         }
@@ -194,8 +193,8 @@ static gdn_status check_checkpoint_room(const gdn_problem *p, const gdn_prefill_
     }
     return entries <= args->num_checkpoints
                ? GDN_OK
-               : INVALID("num_checkpoints: %lld, must be at least %lld, one for every %d tokens of each sequence",
-                         (long long)args->num_checkpoints, (long long)entries, (int)p->checkpoint_interval);
+               : GDN_INVALID("num_checkpoints: %lld, must be at least %lld, one for every %d tokens of each sequence",
+                             (long long)args->num_checkpoints, (long long)entries, (int)p->checkpoint_interval);
 }
 
 /* -------------------------------------------------------------------------------------- Whole */
@@ -238,8 +237,8 @@ gdn_status gdn_check_decode_metadata(const gdn_plan *plan, const gdn_decode_args
     for (int64_t row = 0; row < args->num_rows; ++row) {
         const int32_t tokens = args->num_tokens != NULL ? args->num_tokens[row] : p->tokens_per_row;
         if (tokens < 0 || tokens > p->tokens_per_row) {
-            return INVALID("num_tokens[%lld]: %d, must be in 0..%d, tokens_per_row", (long long)row, (int)tokens,
-                           (int)p->tokens_per_row);
+            return GDN_INVALID("num_tokens[%lld]: %d, must be in 0..%d, tokens_per_row", (long long)row, (int)tokens,
+                               (int)p->tokens_per_row);
         }
         if (p->gate_form != GDN_GATE_RAW && !is_skipped(p, args->read_slots, args->write_slots, row)) {
             GDN_TRY(check_gates(p, args->gate, row * p->gate.row_stride, tokens, row * p->tokens_per_row));

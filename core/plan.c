@@ -146,11 +146,11 @@ gdn_status gdn_plan_build(gdn_plan *plan, const gdn_context *context, const gdn_
 gdn_status gdn_plan_create(gdn_plan **plan, gdn_context *context, const gdn_problem *problem)
 {
     if (plan == NULL) {
-        return gdn_fail(GDN_ERROR_INVALID_ARGUMENT, "plan: NULL, must point to the handle to set");
+        return GDN_INVALID("plan: NULL, must point to the handle to set");
     }
     *plan = NULL;
     if (context == NULL) {
-        return gdn_fail(GDN_ERROR_INVALID_ARGUMENT, "context: NULL, must be a context");
+        return GDN_INVALID("context: NULL, must be a context");
     }
     gdn_plan built;
     GDN_TRY(gdn_plan_build(&built, context, problem));
@@ -201,10 +201,10 @@ static void put(text_sink *sink, const char *format, ...)
 gdn_status gdn_plan_describe(const gdn_plan *plan, char *buffer, size_t size, size_t *needed)
 {
     if (plan == NULL) {
-        return gdn_fail(GDN_ERROR_INVALID_ARGUMENT, "plan: NULL, must be a plan");
+        return GDN_INVALID("plan: NULL, must be a plan");
     }
     if (buffer == NULL && size > 0) {
-        return gdn_fail(GDN_ERROR_INVALID_ARGUMENT, "buffer: NULL, must point to %zu bytes", size);
+        return GDN_INVALID("buffer: NULL, must point to %zu bytes", size);
     }
     text_sink sink = {.buffer = buffer, .size = size};
     const gdn_context *const context = plan->context;
@@ -260,33 +260,30 @@ static gdn_status report_fault(const gdn_metadata_fault *fault)
     case GDN_FAULT_NONE:
         return GDN_OK;
     case GDN_FAULT_CU_SEQLENS:
-        return gdn_fail(GDN_ERROR_INVALID_ARGUMENT,
-                        "cu_seqlens: sequence %lld is bounded by %lld, must start at 0, never decrease and end within "
-                        "total_tokens",
-                        row, value);
+        return GDN_INVALID(
+            "cu_seqlens: sequence %lld is bounded by %lld, must start at 0, never decrease and end within "
+            "total_tokens",
+            row, value);
     case GDN_FAULT_SEQLEN:
-        return gdn_fail(GDN_ERROR_INVALID_ARGUMENT, "cu_seqlens: sequence %lld has %lld tokens, more than max_seqlen",
-                        row, value);
+        return GDN_INVALID("cu_seqlens: sequence %lld has %lld tokens, more than max_seqlen", row, value);
     case GDN_FAULT_READ_SLOT:
-        return gdn_fail(GDN_ERROR_INVALID_ARGUMENT, "read_slots[%lld]: %lld, must be below num_slots", row, value);
+        return GDN_INVALID("read_slots[%lld]: %lld, must be below num_slots", row, value);
     case GDN_FAULT_WRITE_SLOT:
-        return gdn_fail(GDN_ERROR_INVALID_ARGUMENT, "write_slots[%lld]: %lld, must be below num_slots", row, value);
+        return GDN_INVALID("write_slots[%lld]: %lld, must be below num_slots", row, value);
     case GDN_FAULT_TOKEN_SLOT:
-        return gdn_fail(GDN_ERROR_INVALID_ARGUMENT, "token_slots: row %lld names slot %lld, must be below num_slots",
-                        row, value);
+        return GDN_INVALID("token_slots: row %lld names slot %lld, must be below num_slots", row, value);
     case GDN_FAULT_SLOT_CONFLICT:
         return gdn_fail(GDN_ERROR_SLOT_CONFLICT,
                         "slots: slot %lld is written by one row and read or written by another (row %lld)", value, row);
     case GDN_FAULT_NUM_TOKENS:
-        return gdn_fail(GDN_ERROR_INVALID_ARGUMENT, "num_tokens[%lld]: %lld, must be in 0..tokens_per_row", row, value);
+        return GDN_INVALID("num_tokens[%lld]: %lld, must be in 0..tokens_per_row", row, value);
     case GDN_FAULT_CHECKPOINT:
-        return gdn_fail(GDN_ERROR_INVALID_ARGUMENT,
-                        "checkpoints: sequence %lld, value %lld: positions must increase within 1..length, and entries "
-                        "fit num_checkpoints",
-                        row, value);
+        return GDN_INVALID(
+            "checkpoints: sequence %lld, value %lld: positions must increase within 1..length, and entries "
+            "fit num_checkpoints",
+            row, value);
     case GDN_FAULT_GATE:
-        return gdn_fail(GDN_ERROR_INVALID_ARGUMENT,
-                        "gate: token %lld, must be at most 0 (log decay) or in [0, 1] (decay)", row);
+        return GDN_INVALID("gate: token %lld, must be at most 0 (log decay) or in [0, 1] (decay)", row);
     }
     return gdn_fail(GDN_ERROR_INTERNAL,
                     "workspace: holds no fault record (code %d); was it used by a run of this plan?", (int)fault->code);
@@ -306,14 +303,14 @@ gdn_status gdn_plan_run_nothing(const gdn_plan *plan, void *workspace, size_t wo
 gdn_status gdn_plan_check(const gdn_plan *plan, const void *workspace, void *stream)
 {
     if (plan == NULL) {
-        return gdn_fail(GDN_ERROR_INVALID_ARGUMENT, "plan: NULL, must be a plan");
+        return GDN_INVALID("plan: NULL, must be a plan");
     }
     const gdn_context *const context = plan->context;
     if (context->backend->read_fault == NULL) {
         return GDN_OK;
     }
     if (workspace == NULL) {
-        return gdn_fail(GDN_ERROR_INVALID_ARGUMENT, "workspace: NULL, must be the workspace of the run to check");
+        return GDN_INVALID("workspace: NULL, must be the workspace of the run to check");
     }
     gdn_metadata_fault fault = {0};
     GDN_TRY(context->backend->read_fault(context->device, workspace, stream, &fault));

@@ -32,8 +32,7 @@ gdn_status gdn_pointer_check(const gdn_context *context, const void *ptr, const 
             break;
         }
         if (backend->owns_pointer(ptr)) {
-            return gdn_fail(GDN_ERROR_INVALID_ARGUMENT, "%s: %p is memory of a %s device, must be host memory", name,
-                            ptr, backend->name);
+            return GDN_INVALID("%s: %p is memory of a %s device, must be host memory", name, ptr, backend->name);
         }
     }
     return GDN_OK;

@@ -3,8 +3,6 @@
 #include "metadata.h"
 #include "struct_version.h"
 
-#define INVALID(...) gdn_fail(GDN_ERROR_INVALID_ARGUMENT, __VA_ARGS__)
-
 gdn_status gdn_prefill_args_init_sized(gdn_prefill_args *args, size_t struct_size)
 {
     GDN_TRY(gdn_check_init_size(args, struct_size, sizeof(*args), "gdn_prefill_args"));
@@ -16,29 +14,29 @@ gdn_status gdn_prefill_args_init_sized(gdn_prefill_args *args, size_t struct_siz
 static gdn_status check_counts(const gdn_problem *p, const gdn_prefill_args *args)
 {
     if (args->num_seqs < 0 || args->num_seqs > p->max_seqs) {
-        return INVALID("num_seqs: %lld, must be in 0..%lld, the plan's max_seqs", (long long)args->num_seqs,
-                       (long long)p->max_seqs);
+        return GDN_INVALID("num_seqs: %lld, must be in 0..%lld, the plan's max_seqs", (long long)args->num_seqs,
+                           (long long)p->max_seqs);
     }
     if (args->total_tokens < 0 || args->total_tokens > p->max_tokens) {
-        return INVALID("total_tokens: %lld, must be in 0..%lld, the plan's max_tokens", (long long)args->total_tokens,
-                       (long long)p->max_tokens);
+        return GDN_INVALID("total_tokens: %lld, must be in 0..%lld, the plan's max_tokens",
+                           (long long)args->total_tokens, (long long)p->max_tokens);
     }
     if (p->state_form == GDN_STATE_POOL && args->num_slots < 0) {
-        return INVALID("num_slots: %lld, must be at least 0", (long long)args->num_slots);
+        return GDN_INVALID("num_slots: %lld, must be at least 0", (long long)args->num_slots);
     }
     if (args->num_checkpoints < 0 || args->num_checkpoints > p->max_checkpoints) {
-        return INVALID("num_checkpoints: %lld, must be in 0..%lld, the plan's max_checkpoints",
-                       (long long)args->num_checkpoints, (long long)p->max_checkpoints);
+        return GDN_INVALID("num_checkpoints: %lld, must be in 0..%lld, the plan's max_checkpoints",
+                           (long long)args->num_checkpoints, (long long)p->max_checkpoints);
     }
     if (p->cu_seqlens_dtype == GDN_DTYPE_NONE && args->num_seqs > 0) {
         const int64_t length = args->total_tokens / args->num_seqs;
         if (length * args->num_seqs != args->total_tokens) {
-            return INVALID("total_tokens: %lld, must be a multiple of num_seqs, %lld, in an equal-length batch",
-                           (long long)args->total_tokens, (long long)args->num_seqs);
+            return GDN_INVALID("total_tokens: %lld, must be a multiple of num_seqs, %lld, in an equal-length batch",
+                               (long long)args->total_tokens, (long long)args->num_seqs);
         }
         if (length > p->max_seqlen) {
-            return INVALID("total_tokens: %lld, makes sequences of %lld tokens, the plan's max_seqlen is %lld",
-                           (long long)args->total_tokens, (long long)length, (long long)p->max_seqlen);
+            return GDN_INVALID("total_tokens: %lld, makes sequences of %lld tokens, the plan's max_seqlen is %lld",
+                               (long long)args->total_tokens, (long long)length, (long long)p->max_seqlen);
         }
         gdn_dims rows = {.rank = 0};
         gdn_dims_add(&rows, p->head_v_dim, 1);
@@ -46,8 +44,8 @@ static gdn_status check_counts(const gdn_problem *p, const gdn_prefill_args *arg
         gdn_dims_add(&rows, length, p->o.token_stride);
         gdn_dims_add(&rows, args->num_seqs, gdn_row_stride(&p->o, length));
         if (length > 0 && !gdn_dims_are_apart(&rows)) {
-            return INVALID("total_tokens: %lld, rows of %lld tokens do not fit o's row_stride, %lld",
-                           (long long)args->total_tokens, (long long)length, (long long)p->o.row_stride);
+            return GDN_INVALID("total_tokens: %lld, rows of %lld tokens do not fit o's row_stride, %lld",
+                               (long long)args->total_tokens, (long long)length, (long long)p->o.row_stride);
         }
     }
     return GDN_OK;
@@ -90,10 +88,10 @@ static void list_arguments(gdn_arguments *list, const gdn_problem *p, const gdn_
 gdn_status gdn_prefill(const gdn_plan *plan, const gdn_prefill_args *caller_args)
 {
     if (plan == NULL) {
-        return INVALID("plan: NULL, must be a plan");
+        return GDN_INVALID("plan: NULL, must be a plan");
     }
     if (caller_args == NULL) {
-        return INVALID("args: NULL, must point to a gdn_prefill_args");
+        return GDN_INVALID("args: NULL, must point to a gdn_prefill_args");
     }
     gdn_prefill_args args;
     GDN_TRY(gdn_check_struct_size(caller_args, caller_args->struct_size, sizeof(args), "gdn_prefill_args"));
@@ -102,7 +100,7 @@ gdn_status gdn_prefill(const gdn_plan *plan, const gdn_prefill_args *caller_args
     const gdn_problem *const p = &plan->problem;
     const gdn_context *const context = plan->context;
     if (p->operation != GDN_OPERATION_PREFILL) {
-        return INVALID("plan: made for a decode problem, must be a prefill plan");
+        return GDN_INVALID("plan: made for a decode problem, must be a prefill plan");
     }
     GDN_TRY(check_counts(p, &args));
     const gdn_common_args common = GDN_COMMON_ARGS(&args);

@@ -54,7 +54,7 @@ gdn_status gdn_problem_init_sized(gdn_problem *problem, size_t struct_size, int3
 gdn_status gdn_problem_resolve(gdn_problem *resolved, const gdn_problem *problem)
 {
     if (problem == NULL) {
-        return gdn_fail(GDN_ERROR_INVALID_ARGUMENT, "problem: NULL, must point to a gdn_problem");
+        return GDN_INVALID("problem: NULL, must point to a gdn_problem");
     }
     GDN_TRY(gdn_check_struct_size(problem, problem->struct_size, sizeof(*resolved), "gdn_problem"));
     memcpy(resolved, problem, sizeof(*resolved));

@@ -5,8 +5,6 @@
 
 #include <math.h>
 
-#define INVALID(...) gdn_fail(GDN_ERROR_INVALID_ARGUMENT, __VA_ARGS__)
-
 #define MAX_HEADS 65536
 #define MAX_HEAD_DIM 1024
 #define MAX_SEQS ((int64_t)INT32_MAX)
@@ -14,21 +12,21 @@
 /* Enumerators are consecutive from 0: `last` is the highest. */
 static gdn_status check_enum(int value, int last, const char *name, const char *type)
 {
-    return value >= 0 && value <= last ? GDN_OK : INVALID("%s: %d, must be a %s (0..%d)", name, value, type, last);
+    return value >= 0 && value <= last ? GDN_OK : GDN_INVALID("%s: %d, must be a %s (0..%d)", name, value, type, last);
 }
 
 static gdn_status check_range(int64_t value, int64_t low, int64_t high, const char *name)
 {
-    return value >= low && value <= high
-               ? GDN_OK
-               : INVALID("%s: %lld, must be in %lld..%lld", name, (long long)value, (long long)low, (long long)high);
+    return value >= low && value <= high ? GDN_OK
+                                         : GDN_INVALID("%s: %lld, must be in %lld..%lld", name, (long long)value,
+                                                       (long long)low, (long long)high);
 }
 
 static gdn_status check_index_dtype(gdn_dtype dtype, const char *name)
 {
     return gdn_dtype_is_index(dtype)
                ? GDN_OK
-               : INVALID("%s: %s (%d), must be i32 or i64", name, gdn_dtype_name(dtype), (int)dtype);
+               : GDN_INVALID("%s: %s (%d), must be i32 or i64", name, gdn_dtype_name(dtype), (int)dtype);
 }
 
 static gdn_status check_alignment(uint32_t alignment, gdn_dtype dtype, const char *name)
@@ -37,14 +35,14 @@ static gdn_status check_alignment(uint32_t alignment, gdn_dtype dtype, const cha
     const bool power = alignment != 0 && (alignment & (alignment - 1)) == 0;
     return power && alignment >= element && alignment <= 4096
                ? GDN_OK
-               : INVALID("%s.alignment: %u, must be a power of two in %zu..4096", name, alignment, element);
+               : GDN_INVALID("%s.alignment: %u, must be a power of two in %zu..4096", name, alignment, element);
 }
 
 static gdn_status check_float_dtype(gdn_dtype dtype, const char *name)
 {
     return gdn_dtype_is_float(dtype)
                ? GDN_OK
-               : INVALID("%s.dtype: %s (%d), must be f32, bf16 or f16", name, gdn_dtype_name(dtype), (int)dtype);
+               : GDN_INVALID("%s.dtype: %s (%d), must be f32, bf16 or f16", name, gdn_dtype_name(dtype), (int)dtype);
 }
 
 static gdn_status check_heads(const gdn_problem *p)
@@ -52,8 +50,8 @@ static gdn_status check_heads(const gdn_problem *p)
     GDN_TRY(check_range(p->num_k_heads, 1, MAX_HEADS, "num_k_heads"));
     GDN_TRY(check_range(p->num_v_heads, 1, MAX_HEADS, "num_v_heads"));
     if (p->num_v_heads % p->num_k_heads != 0) {
-        return INVALID("num_v_heads: %d, must be a multiple of num_k_heads, %d", (int)p->num_v_heads,
-                       (int)p->num_k_heads);
+        return GDN_INVALID("num_v_heads: %d, must be a multiple of num_k_heads, %d", (int)p->num_v_heads,
+                           (int)p->num_k_heads);
     }
     GDN_TRY(check_range(p->head_k_dim, 1, MAX_HEAD_DIM, "head_k_dim"));
     GDN_TRY(check_range(p->head_v_dim, 1, MAX_HEAD_DIM, "head_v_dim"));
@@ -63,16 +61,16 @@ static gdn_status check_heads(const gdn_problem *p)
 static gdn_status check_options(const gdn_problem *p)
 {
     if (!isfinite(p->scale)) {
-        return INVALID("scale: %g, must be finite", (double)p->scale);
+        return GDN_INVALID("scale: %g, must be finite", (double)p->scale);
     }
     GDN_TRY(check_enum((int)p->gate_form, GDN_GATE_RAW, "gate_form", "gdn_gate_form"));
     GDN_TRY(check_enum((int)p->beta_form, GDN_BETA_LOGIT, "beta_form", "gdn_beta_form"));
     if (p->beta_scale != 1.0f && (p->beta_scale != 2.0f || p->beta_form != GDN_BETA_LOGIT)) {
-        return INVALID("beta_scale: %g, must be 1, or 2 with beta_form LOGIT", (double)p->beta_scale);
+        return GDN_INVALID("beta_scale: %g, must be 1, or 2 with beta_form LOGIT", (double)p->beta_scale);
     }
     GDN_TRY(check_enum((int)p->qk_norm, GDN_QK_NORM_EPS_OUTSIDE, "qk_norm", "gdn_qk_norm"));
     if (!isfinite(p->qk_norm_eps) || p->qk_norm_eps < 0.0f) {
-        return INVALID("qk_norm_eps: %g, must be finite and at least 0", (double)p->qk_norm_eps);
+        return GDN_INVALID("qk_norm_eps: %g, must be finite and at least 0", (double)p->qk_norm_eps);
     }
     GDN_TRY(check_enum((int)p->numerics, GDN_NUMERICS_BF16, "numerics", "gdn_numerics"));
     GDN_TRY(check_range(p->chunk_size, 0, INT32_MAX, "chunk_size"));
@@ -110,14 +108,15 @@ static gdn_status check_token_layout(const gdn_problem *p, const gdn_layout *lay
 {
     GDN_TRY(check_alignment(layout->alignment, layout->dtype, name));
     if (layout->row_stride < 0 || layout->token_stride < 0 || layout->head_stride < 0) {
-        return INVALID("%s: strides row %lld, token %lld, head %lld, must be at least 0", name,
-                       (long long)layout->row_stride, (long long)layout->token_stride, (long long)layout->head_stride);
+        return GDN_INVALID("%s: strides row %lld, token %lld, head %lld, must be at least 0", name,
+                           (long long)layout->row_stride, (long long)layout->token_stride,
+                           (long long)layout->head_stride);
     }
     gdn_dims dims = token_dims(p, layout, heads, dim);
     if (gdn_dims_extent(&dims) < 0) {
-        return INVALID("%s: strides row %lld, token %lld, head %lld reach past 2^58 elements at the problem's maxima",
-                       name, (long long)layout->row_stride, (long long)layout->token_stride,
-                       (long long)layout->head_stride);
+        return GDN_INVALID(
+            "%s: strides row %lld, token %lld, head %lld reach past 2^58 elements at the problem's maxima", name,
+            (long long)layout->row_stride, (long long)layout->token_stride, (long long)layout->head_stride);
     }
     if (output && p->operation == GDN_OPERATION_PREFILL && p->cu_seqlens_dtype == GDN_DTYPE_NONE &&
         layout->row_stride != 0) {
@@ -125,9 +124,9 @@ static gdn_status check_token_layout(const gdn_problem *p, const gdn_layout *lay
         dims.size[dims.rank - 2] = 1;
     }
     if (output && !gdn_dims_are_apart(&dims)) {
-        return INVALID("%s: strides row %lld, token %lld, head %lld, must keep %lld heads of %lld elements apart", name,
-                       (long long)layout->row_stride, (long long)layout->token_stride, (long long)layout->head_stride,
-                       (long long)heads, (long long)dim);
+        return GDN_INVALID("%s: strides row %lld, token %lld, head %lld, must keep %lld heads of %lld elements apart",
+                           name, (long long)layout->row_stride, (long long)layout->token_stride,
+                           (long long)layout->head_stride, (long long)heads, (long long)dim);
     }
     return GDN_OK;
 }
@@ -141,17 +140,17 @@ static gdn_status check_token_layouts(const gdn_problem *p)
     } same[] = {{&p->k, "k"}, {&p->v, "v"}, {&p->o, "o"}};
     for (size_t i = 0; i < sizeof(same) / sizeof(same[0]); ++i) {
         if (same[i].layout->dtype != p->q.dtype) {
-            return INVALID("%s.dtype: %s, must be the dtype of q, %s", same[i].name,
-                           gdn_dtype_name(same[i].layout->dtype), gdn_dtype_name(p->q.dtype));
+            return GDN_INVALID("%s.dtype: %s, must be the dtype of q, %s", same[i].name,
+                               gdn_dtype_name(same[i].layout->dtype), gdn_dtype_name(p->q.dtype));
         }
     }
     if (p->gate.dtype != GDN_DTYPE_F32 && p->gate.dtype != p->q.dtype) {
-        return INVALID("gate.dtype: %s, must be f32 or the dtype of q, %s", gdn_dtype_name(p->gate.dtype),
-                       gdn_dtype_name(p->q.dtype));
+        return GDN_INVALID("gate.dtype: %s, must be f32 or the dtype of q, %s", gdn_dtype_name(p->gate.dtype),
+                           gdn_dtype_name(p->q.dtype));
     }
     if (p->beta.dtype != GDN_DTYPE_F32 && p->beta.dtype != p->q.dtype) {
-        return INVALID("beta.dtype: %s, must be f32 or the dtype of q, %s", gdn_dtype_name(p->beta.dtype),
-                       gdn_dtype_name(p->q.dtype));
+        return GDN_INVALID("beta.dtype: %s, must be f32 or the dtype of q, %s", gdn_dtype_name(p->beta.dtype),
+                           gdn_dtype_name(p->q.dtype));
     }
     GDN_TRY(check_token_layout(p, &p->q, p->num_k_heads, p->head_k_dim, false, "q"));
     GDN_TRY(check_token_layout(p, &p->k, p->num_k_heads, p->head_k_dim, false, "k"));
@@ -167,17 +166,17 @@ static gdn_status check_state_layout(const gdn_problem *p, const gdn_state_layou
     GDN_TRY(check_float_dtype(layout->dtype, name));
     GDN_TRY(check_alignment(layout->alignment, layout->dtype, name));
     if (layout->slot_stride < 0 || layout->head_stride < 0 || layout->v_stride < 0 || layout->k_stride < 0) {
-        return INVALID("%s: strides slot %lld, head %lld, v %lld, k %lld, must be at least 0", name,
-                       (long long)layout->slot_stride, (long long)layout->head_stride, (long long)layout->v_stride,
-                       (long long)layout->k_stride);
+        return GDN_INVALID("%s: strides slot %lld, head %lld, v %lld, k %lld, must be at least 0", name,
+                           (long long)layout->slot_stride, (long long)layout->head_stride, (long long)layout->v_stride,
+                           (long long)layout->k_stride);
     }
     const bool v_major = layout->k_stride == 1 && layout->v_stride >= p->head_k_dim;
     const bool k_major = layout->v_stride == 1 && layout->k_stride >= p->head_v_dim;
     if (!v_major && !k_major) {
-        return INVALID("%s: v_stride %lld, k_stride %lld, must be k_stride 1 and v_stride at least %d, or v_stride 1 "
-                       "and k_stride at least %d",
-                       name, (long long)layout->v_stride, (long long)layout->k_stride, (int)p->head_k_dim,
-                       (int)p->head_v_dim);
+        return GDN_INVALID(
+            "%s: v_stride %lld, k_stride %lld, must be k_stride 1 and v_stride at least %d, or v_stride 1 "
+            "and k_stride at least %d",
+            name, (long long)layout->v_stride, (long long)layout->k_stride, (int)p->head_k_dim, (int)p->head_v_dim);
     }
     gdn_dims dims = {.rank = 0};
     gdn_dims_add(&dims, p->head_k_dim, layout->k_stride);
@@ -187,11 +186,11 @@ static gdn_status check_state_layout(const gdn_problem *p, const gdn_state_layou
     gdn_dims_add(&dims, slots > 2 ? slots : 2, layout->slot_stride);
     return gdn_dims_are_apart(&dims)
                ? GDN_OK
-               : INVALID("%s: strides slot %lld, head %lld, v %lld, k %lld, must keep %d heads of %d x %d elements "
-                         "apart within 2^58 elements",
-                         name, (long long)layout->slot_stride, (long long)layout->head_stride,
-                         (long long)layout->v_stride, (long long)layout->k_stride, (int)p->num_v_heads,
-                         (int)p->head_v_dim, (int)p->head_k_dim);
+               : GDN_INVALID("%s: strides slot %lld, head %lld, v %lld, k %lld, must keep %d heads of %d x %d elements "
+                             "apart within 2^58 elements",
+                             name, (long long)layout->slot_stride, (long long)layout->head_stride,
+                             (long long)layout->v_stride, (long long)layout->k_stride, (int)p->num_v_heads,
+                             (int)p->head_v_dim, (int)p->head_k_dim);
 }
 
 static gdn_status check_states(const gdn_problem *p)
@@ -213,12 +212,12 @@ static gdn_status check_maxima(const gdn_problem *p)
     }
     GDN_TRY(check_range(p->max_tokens, 1, GDN_MAX_EXTENT, "max_tokens"));
     if (p->max_seqlen < 0 || p->max_seqlen > p->max_tokens) {
-        return INVALID("max_seqlen: %lld, must be in 0..%lld (max_tokens; 0 means it)", (long long)p->max_seqlen,
-                       (long long)p->max_tokens);
+        return GDN_INVALID("max_seqlen: %lld, must be in 0..%lld (max_tokens; 0 means it)", (long long)p->max_seqlen,
+                           (long long)p->max_tokens);
     }
     if (p->cu_seqlens_dtype != GDN_DTYPE_NONE && !gdn_dtype_is_index(p->cu_seqlens_dtype)) {
-        return INVALID("cu_seqlens_dtype: %s (%d), must be i32, i64 or none", gdn_dtype_name(p->cu_seqlens_dtype),
-                       (int)p->cu_seqlens_dtype);
+        return GDN_INVALID("cu_seqlens_dtype: %s (%d), must be i32, i64 or none", gdn_dtype_name(p->cu_seqlens_dtype),
+                           (int)p->cu_seqlens_dtype);
     }
     return GDN_OK;
 }
@@ -230,8 +229,8 @@ static gdn_status check_checkpoints(const gdn_problem *p)
         return GDN_OK;
     }
     if (p->operation == GDN_OPERATION_DECODE) {
-        return INVALID("checkpoint_form: %d, must be NONE in a decode problem (token_slots store states)",
-                       (int)p->checkpoint_form);
+        return GDN_INVALID("checkpoint_form: %d, must be NONE in a decode problem (token_slots store states)",
+                           (int)p->checkpoint_form);
     }
     if (p->checkpoint_form == GDN_CHECKPOINT_EVERY) {
         GDN_TRY(check_range(p->checkpoint_interval, 1, INT32_MAX, "checkpoint_interval"));

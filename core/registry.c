@@ -67,7 +67,7 @@ int32_t gdn_backend_count(void)
 gdn_status gdn_backend_info(int32_t index, gdn_backend_report *report)
 {
     if (report == NULL) {
-        return gdn_fail(GDN_ERROR_INVALID_ARGUMENT, "report: NULL, must point to a gdn_backend_report");
+        return GDN_INVALID("report: NULL, must point to a gdn_backend_report");
     }
     if (report->struct_size < sizeof(*report) || report->struct_size > sizeof(*report) + 4096) {
         return gdn_fail(GDN_ERROR_VERSION_MISMATCH, "report.struct_size: %zu, must be %zu", report->struct_size,
@@ -75,7 +75,7 @@ gdn_status gdn_backend_info(int32_t index, gdn_backend_report *report)
     }
     const int32_t count = gdn_registry_count();
     if (index < 0 || index >= count) {
-        return gdn_fail(GDN_ERROR_INVALID_ARGUMENT, "index: %d, must be in 0..%d", (int)index, (int)count - 1);
+        return GDN_INVALID("index: %d, must be in 0..%d", (int)index, (int)count - 1);
     }
     gdn_environment environment;
     GDN_TRY(gdn_environment_read(&environment));

@@ -36,7 +36,7 @@ static inline gdn_status gdn_check_struct_size(const void *src, size_t struct_si
 static inline gdn_status gdn_check_init_size(const void *dst, size_t struct_size, size_t known_size, const char *name)
 {
     if (dst == NULL) {
-        return gdn_fail(GDN_ERROR_INVALID_ARGUMENT, "%s: NULL, must point to the struct to fill", name);
+        return GDN_INVALID("%s: NULL, must point to the struct to fill", name);
     }
     if (struct_size < known_size || struct_size > known_size + 4096) {
         return gdn_fail(GDN_ERROR_VERSION_MISMATCH, "%s: struct of %zu bytes, this library's has %zu", name,

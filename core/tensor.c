@@ -51,17 +51,16 @@ static void list_dtypes(uint32_t dtypes, char *text, size_t size)
 gdn_status gdn_tensor_check(const gdn_tensor *tensor, const gdn_tensor_rule *rule)
 {
     if (tensor == NULL) {
-        return gdn_fail(GDN_ERROR_INVALID_ARGUMENT, "%s: NULL, must be a tensor", rule->name);
+        return GDN_INVALID("%s: NULL, must be a tensor", rule->name);
     }
     if (tensor->rank != rule->rank) {
-        return gdn_fail(GDN_ERROR_INVALID_ARGUMENT, "%s.rank: %d, must be %d", rule->name, (int)tensor->rank,
-                        (int)rule->rank);
+        return GDN_INVALID("%s.rank: %d, must be %d", rule->name, (int)tensor->rank, (int)rule->rank);
     }
     if ((unsigned)tensor->dtype > 31u || ((rule->dtypes >> (unsigned)tensor->dtype) & 1u) == 0) {
         char allowed[64];
         list_dtypes(rule->dtypes, allowed, sizeof(allowed));
-        return gdn_fail(GDN_ERROR_INVALID_ARGUMENT, "%s.dtype: %s (%d), must be %s", rule->name,
-                        gdn_dtype_name(tensor->dtype), (int)tensor->dtype, allowed);
+        return GDN_INVALID("%s.dtype: %s (%d), must be %s", rule->name, gdn_dtype_name(tensor->dtype),
+                           (int)tensor->dtype, allowed);
     }
     bool empty = false;
     int64_t extent = 1;
@@ -70,36 +69,33 @@ gdn_status gdn_tensor_check(const gdn_tensor *tensor, const gdn_tensor_rule *rul
         const int64_t stride = tensor->stride[i];
         if (size < 0 || (rule->size[i] != GDN_ANY_SIZE && size != rule->size[i])) {
             if (rule->size[i] == GDN_ANY_SIZE) {
-                return gdn_fail(GDN_ERROR_INVALID_ARGUMENT, "%s.size[%d]: %lld, must be at least 0", rule->name, (int)i,
-                                (long long)size);
+                return GDN_INVALID("%s.size[%d]: %lld, must be at least 0", rule->name, (int)i, (long long)size);
             }
-            return gdn_fail(GDN_ERROR_INVALID_ARGUMENT, "%s.size[%d]: %lld, must be %lld", rule->name, (int)i,
-                            (long long)size, (long long)rule->size[i]);
+            return GDN_INVALID("%s.size[%d]: %lld, must be %lld", rule->name, (int)i, (long long)size,
+                               (long long)rule->size[i]);
         }
         if (stride < 0) {
-            return gdn_fail(GDN_ERROR_INVALID_ARGUMENT, "%s.stride[%d]: %lld, must be at least 0", rule->name, (int)i,
-                            (long long)stride);
+            return GDN_INVALID("%s.stride[%d]: %lld, must be at least 0", rule->name, (int)i, (long long)stride);
         }
         if (size > 1 && stride > 0 && (size - 1) > (INT64_MAX / 16 - extent) / stride) {
-            return gdn_fail(GDN_ERROR_INVALID_ARGUMENT, "%s.stride[%d]: %lld, the tensor's extent passes 2^59 elements",
-                            rule->name, (int)i, (long long)stride);
+            return GDN_INVALID("%s.stride[%d]: %lld, the tensor's extent passes 2^59 elements", rule->name, (int)i,
+                               (long long)stride);
         }
         extent += size > 1 ? (size - 1) * stride : 0;
         empty = empty || size == 0;
     }
     const int32_t inner = rule->rank - 1;
     if (rule->unit_inner && tensor->size[inner] > 1 && tensor->stride[inner] != 1) {
-        return gdn_fail(GDN_ERROR_INVALID_ARGUMENT, "%s.stride[%d]: %lld, must be 1", rule->name, (int)inner,
-                        (long long)tensor->stride[inner]);
+        return GDN_INVALID("%s.stride[%d]: %lld, must be 1", rule->name, (int)inner, (long long)tensor->stride[inner]);
     }
     if (rule->needs_data && !empty) {
         if (tensor->data == NULL) {
-            return gdn_fail(GDN_ERROR_INVALID_ARGUMENT, "%s.data: NULL, must point to the elements", rule->name);
+            return GDN_INVALID("%s.data: NULL, must point to the elements", rule->name);
         }
         const size_t align = gdn_dtype_size(tensor->dtype);
         if ((uintptr_t)tensor->data % align != 0) {
-            return gdn_fail(GDN_ERROR_INVALID_ARGUMENT, "%s.data: %p, must be aligned to the element, %zu bytes",
-                            rule->name, tensor->data, align);
+            return GDN_INVALID("%s.data: %p, must be aligned to the element, %zu bytes", rule->name, tensor->data,
+                               align);
         }
     }
     return GDN_OK;
