@@ -204,7 +204,7 @@ static bool parse_value(problem_text *text, const text_key *key, const char *val
     return false;
 }
 
-static void set_defaults(problem_text *text)
+void problem_text_defaults(problem_text *text)
 {
     *text = (problem_text){0};
     for (size_t i = 0; i < NUM_KEYS; i++) {
@@ -278,7 +278,7 @@ static bool check_combination(const problem_text *text, const bool *given, char 
 bool problem_text_parse(problem_text *text, const char *line, char *error, size_t error_size)
 {
     bool given[NUM_KEYS] = {false};
-    set_defaults(text);
+    problem_text_defaults(text);
     for (const char *cursor = line;;) {
         cursor += strspn(cursor, " \t\n");
         if (*cursor == 0) {

@@ -14,9 +14,13 @@ static void copy_word(const char *words, int64_t index, char *word, size_t size)
     snprintf(word, size, "%.*s", (int)strcspn(words, " "), words);
 }
 
-/* The shortest decimal that reads back as the same double. */
+/* The shortest decimal that reads back as the same double; NAN is auto. */
 static void format_number(double number, char *value, size_t size)
 {
+    if (isnan(number)) {
+        snprintf(value, size, "auto");
+        return;
+    }
     for (int digits = 1; digits <= 17; digits++) {
         snprintf(value, size, "%.*g", digits, number);
         if (strtod(value, NULL) == number) {
@@ -93,7 +97,9 @@ static bool format_value(const problem_text *text, const text_key *key, char *va
         snprintf(value, size, "%s:%s", text->state_form == GDN_STATE_POOL ? "pool" : "dense", dtype);
         return true;
     case KIND_CHECKPOINTS:
-        if (text->checkpoint_form == GDN_CHECKPOINT_AT) {
+        if (text->checkpoint_form == GDN_CHECKPOINT_NONE) {
+            snprintf(value, size, "none");
+        } else if (text->checkpoint_form == GDN_CHECKPOINT_AT) {
             snprintf(value, size, "at");
         } else {
             snprintf(value, size, "every:%lld", (long long)text->checkpoint_interval);
@@ -123,26 +129,60 @@ bool problem_text_format(const problem_text *text, char *line, size_t size)
     return true;
 }
 
+/* The values of a key, as its column of the help text says them. */
+static void format_allowed(const text_key *key, char *allowed, size_t size)
+{
+    switch (key->kind) {
+    case KIND_WORD:
+        snprintf(allowed, size, "%s", key->words);
+        for (char *c = allowed; *c != 0; c++) {
+            *c = (char)(*c == ' ' ? '|' : *c);
+        }
+        return;
+    case KIND_INTEGER:
+        if (key->max < INT64_C(1) << 40) {
+            snprintf(allowed, size, "%lld..%lld", (long long)key->min, (long long)key->max);
+        } else {
+            snprintf(allowed, size, "N");
+        }
+        return;
+    case KIND_NUMBER:
+        snprintf(allowed, size, "%lld..%lld%s", (long long)key->min, (long long)key->max,
+                 isnan(key->fallback) ? "|auto" : "");
+        return;
+    case KIND_PAIR:
+        snprintf(allowed, size, "N|N/M");
+        return;
+    case KIND_BYTES:
+        snprintf(allowed, size, "N|NK|NM|NG");
+        return;
+    case KIND_SEQS:
+        snprintf(allowed, size, "LENGTH|COUNTxLENGTH,...");
+        return;
+    case KIND_STATE:
+        snprintf(allowed, size, "dense|pool[:f32|bf16|f16]");
+        return;
+    case KIND_CHECKPOINTS:
+        snprintf(allowed, size, "none|every:N|at");
+        return;
+    }
+}
+
 void problem_text_keys(char *help, size_t size)
 {
+    problem_text defaults;
+    problem_text_defaults(&defaults);
     size_t used = 0;
     for (size_t i = 0; i < TEXT_NUM_KEYS && used < size; i++) {
         const text_key *const key = &text_keys_table[i];
-        char allowed[64] = "", fallback[32] = "";
-        if (key->kind == KIND_WORD) {
-            size_t length = 0;
-            for (const char *c = key->words; *c != 0 && length + 2 < sizeof(allowed); c++) {
-                allowed[length++] = (char)(*c == ' ' ? '|' : *c);
-            }
-            allowed[length] = 0;
-        } else if (key->kind == KIND_INTEGER && key->max < INT64_C(1) << 40) {
-            snprintf(allowed, sizeof(allowed), "%lld..%lld", (long long)key->min, (long long)key->max);
-            snprintf(fallback, sizeof(fallback), " (%lld)", (long long)key->fallback);
-        } else if (key->kind == KIND_PAIR) {
-            snprintf(allowed, sizeof(allowed), "N or N/M");
-            snprintf(fallback, sizeof(fallback), " (%lld)", (long long)key->fallback);
+        char allowed[64] = "", fallback[64] = "";
+        format_allowed(key, allowed, sizeof(allowed));
+        if (format_value(&defaults, key, fallback, sizeof(fallback)) && fallback[0] != 0) {
+            used += (size_t)snprintf(help + used, size - used, "%s  %-15s %-31s %s (%s)", i > 0 ? "\n" : "", key->name,
+                                     allowed, key->help, fallback);
+        } else {
+            used += (size_t)snprintf(help + used, size - used, "%s  %-15s %-31s %s", i > 0 ? "\n" : "", key->name,
+                                     allowed, key->help);
         }
-        used += (size_t)snprintf(help + used, size - used, "%s  %-15s %-31s %s%s", i > 0 ? "\n" : "", key->name,
-                                 allowed, key->help, fallback);
     }
 }

@@ -33,4 +33,7 @@ extern const text_key text_keys_table[TEXT_NUM_KEYS];
 extern const char text_state_forms[]; /* word lists of KIND_STATE */
 extern const char text_float_words[];
 
+/* What a line of no keys says. */
+void problem_text_defaults(problem_text *text);
+
 #endif
