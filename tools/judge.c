@@ -1,6 +1,7 @@
 #include "judge.h"
 
 #include "reference.h"
+#include "tests/harness/tolerances.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -287,20 +288,21 @@ error_bounds judge_bounds(const workload *load, const char *backend, gdn_dtype d
     const gdn_problem *const p = &load->problem;
     const bool narrow = dtype == GDN_DTYPE_BF16 || dtype == GDN_DTYPE_F16;
     const bool narrow_io = p->q.dtype != GDN_DTYPE_F32, cuda = strcmp(backend, "cuda") == 0;
-    /* Products of 16-bit operands: the level of the best kernels of that kind, with rows a few times worse. */
     if (p->numerics == GDN_NUMERICS_BF16 || (cuda && narrow_io && p->numerics == GDN_NUMERICS_DEFAULT)) {
-        return (error_bounds){is_state ? 3.5e-3 : 3.9e-3, 2.5e-2, 0};
+        const double standard = is_state ? TOLERANCE_STANDARD_STATE : TOLERANCE_STANDARD_O;
+        const double tensor_core = is_state ? TOLERANCE_TENSOR_CORE_STATE : TOLERANCE_TENSOR_CORE_O;
+        const double any = cuda ? tensor_core : TOLERANCE_CPU_BF16;
+        return (error_bounds){hard ? any : standard, TOLERANCE_TENSOR_CORE_ROW, 0};
     }
     if (p->numerics == GDN_NUMERICS_TF32) {
-        return (error_bounds){1e-3, 1e-2, 0};
+        return (error_bounds){TOLERANCE_TF32, TOLERANCE_TF32_ROW, 0};
     }
-    /* float32 products; a narrow output adds its own rounding, bounded element by element. */
-    const double base = hard ? 1e-5 : cuda ? 5e-6 : 2e-6;
-    const double unit = dtype == GDN_DTYPE_BF16 ? 0x1p-9 : 0x1p-12;
-    if (narrow) {
-        return (error_bounds){2 * unit + 1e-5, 2 * unit + 2e-5, 1e-5};
+    if (narrow) { /* float32 products; the output's own rounding comes on top, and is bounded element by element */
+        const double unit = dtype == GDN_DTYPE_BF16 ? 0x1p-9 : 0x1p-12;
+        return (error_bounds){2 * unit + TOLERANCE_ROUNDED, 2 * unit + 2 * TOLERANCE_ROUNDED, TOLERANCE_ROUNDED};
     }
-    return (error_bounds){base, 1e-5, 0};
+    const double mild = cuda ? TOLERANCE_GPU_FROBENIUS : TOLERANCE_FROBENIUS;
+    return (error_bounds){hard ? TOLERANCE_FROBENIUS_ADVERSARIAL : mild, TOLERANCE_ROW, 0};
 }
 
 bool error_within(const error_stats *stats, const error_bounds *bounds)

@@ -1,4 +1,4 @@
-/* Every bound of the test suite. A bound is a design decision (docs/numerics.md): it is met by the library,
+/* Every bound of the test suite and of `gdn verify`. A bound is a design decision (docs/numerics.md): it is met by the library,
  * never moved to meet one. All are relative. */
 #ifndef GDN_TESTS_TOLERANCES_H
 #define GDN_TESTS_TOLERANCES_H
@@ -36,6 +36,10 @@
 /* The same on standard inputs, where other implementations were measured: bfloat16, Frobenius error of all heads. */
 #define TOLERANCE_STANDARD_O 3.9e-3
 #define TOLERANCE_STANDARD_STATE 3.5e-3
+
+/* Operands rounded to TF32: `gdn verify`, whose inputs are mild. */
+#define TOLERANCE_TF32 1e-3
+#define TOLERANCE_TF32_ROW 1e-2
 
 /* Laws that hold but for the order of float32 sums. */
 #define TOLERANCE_LAW 1e-5

@@ -25,7 +25,7 @@ ALLOWED = {
     "core": {},
     "backend_cpu": {"core": CONTRACT | {"schedule.h"}},
     "backend_cuda": {"core": CONTRACT},
-    "tools": {},
+    "tools": {"tests/harness": {"tolerances.h"}},
     "examples": {},
     "bindings": {},
     "tests/harness": {},
