@@ -98,6 +98,21 @@ int cli_next(cli_parser *parser)
     return CLI_ERROR;
 }
 
+bool cli_take_options(cli_parser *parser, const cli_command *command, int argc, char **argv, cli_take_fn take,
+                      void *settings, int *code)
+{
+    int id = 0;
+    cli_begin(parser, command, argc, argv);
+    while ((id = cli_next(parser)) > 0) {
+        if (!take(parser, id, settings)) {
+            *code = CLI_USAGE;
+            return false;
+        }
+    }
+    *code = id == CLI_HELP ? CLI_SUCCESS : CLI_USAGE;
+    return id == CLI_END;
+}
+
 int cli_operand_count(const cli_parser *parser)
 {
     return parser->argc - parser->next_positional;

@@ -74,6 +74,11 @@ enum {
 void cli_begin(cli_parser *parser, const cli_command *command, int argc, char **argv);
 /* The id of the next option, or CLI_END, CLI_ERROR, CLI_HELP. */
 int cli_next(cli_parser *parser);
+/* Gives every option to `take`, which reports a wrong one and returns false. False: exit with *code, after an error or the help
+ * text. */
+typedef bool (*cli_take_fn)(const cli_parser *parser, int id, void *settings);
+bool cli_take_options(cli_parser *parser, const cli_command *command, int argc, char **argv, cli_take_fn take,
+                      void *settings, int *code);
 /* Operands left after the options: count, and the i-th. */
 int cli_operand_count(const cli_parser *parser);
 const char *cli_operand(const cli_parser *parser, int index);

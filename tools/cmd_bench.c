@@ -151,8 +151,9 @@ static int bench_all(settings *s, const problem_text *texts, int count)
     return code;
 }
 
-static bool take_option(const cli_parser *parser, int id, settings *s)
+static bool take_option(const cli_parser *parser, int id, void *user)
 {
+    settings *const s = user;
     switch (id) {
     case OPTION_JSON:
         s->json = true;
@@ -189,15 +190,9 @@ int command_bench(int argc, char **argv)
         return cli_fail("bench", "%s", gdn_last_error());
     }
     cli_parser parser;
-    int id = 0;
-    cli_begin(&parser, &command, argc, argv);
-    while ((id = cli_next(&parser)) > 0) {
-        if (!take_option(&parser, id, &s)) {
-            return CLI_USAGE;
-        }
-    }
-    if (id < 0) {
-        return id == CLI_HELP ? CLI_SUCCESS : CLI_USAGE;
+    int code = CLI_SUCCESS;
+    if (!cli_take_options(&parser, &command, argc, argv, take_option, &s, &code)) {
+        return code;
     }
     if (s.cpu_time && (s.context.num_threads != 1 || strcmp(s.context.backend, "cpu") != 0)) {
         return cli_usage_error(&parser,
@@ -215,7 +210,7 @@ int command_bench(int argc, char **argv)
         return cli_fail("bench", "out of memory");
     }
     char error[1024];
-    int code = CLI_SUCCESS;
+    code = CLI_SUCCESS;
     for (int i = 0; code == CLI_SUCCESS && i < count; i++) {
         if (!problem_text_parse(&texts[i], cli_operand(&parser, i), error, sizeof(error))) {
             code = cli_usage_error(&parser, "problem %d: %s", i + 1, error);

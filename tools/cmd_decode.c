@@ -28,22 +28,21 @@ static const cli_command command = {"decode", "gdn decode IN [-o OUT] [options]"
                                     options};
 
 typedef struct settings {
-    const char *output;
+    layer_report_options report;
     gdn_dtype dtype;
     int32_t tokens_per_row;
-    double max_error;
-    bool float64;
     gdn_context_options context;
 } settings;
 
-static bool take_option(const cli_parser *parser, int id, settings *s)
+static bool take_option(const cli_parser *parser, int id, void *user)
 {
+    settings *const s = user;
     static const char *const dtypes[] = {"f32", "bf16", "f16"};
     int word = 0;
     int64_t number = 0;
     switch (id) {
     case OPTION_OUTPUT:
-        s->output = parser->value;
+        s->report.output = parser->value;
         return true;
     case OPTION_DTYPE:
         if (!cli_word(parser, dtypes, 3, &word)) {
@@ -58,9 +57,9 @@ static bool take_option(const cli_parser *parser, int id, settings *s)
         s->tokens_per_row = (int32_t)number;
         return true;
     case OPTION_MAX_ERROR:
-        return cli_number(parser, 0, 1e30, &s->max_error);
+        return cli_number(parser, 0, 1e30, &s->report.max_error);
     case OPTION_NO_FLOAT64:
-        s->float64 = false;
+        s->report.float64 = false;
         return true;
     default:
         return cli_context_option(parser, id, &s->context) > 0;
@@ -193,7 +192,6 @@ static int decode_layer(const settings *s, const layer_file *layer, workload *st
     gdn_context *context = NULL;
     workload_run run = {0};
     run_outputs outputs = {0};
-    char error[1024];
     int code = CLI_SUCCESS;
     gdn_status status = gdn_context_create(&context, &s->context);
     if (status == GDN_OK) {
@@ -206,13 +204,7 @@ static int decode_layer(const settings *s, const layer_file *layer, workload *st
     if (status != GDN_OK) {
         code = cli_fail("decode", "%s: %s", input, gdn_last_error());
     } else {
-        code = layer_report("decode", layer, &outputs, s->max_error, s->float64);
-        if (s->output != NULL &&
-            !layer_write_outputs(layer, s->output, outputs.o, outputs.final, "gdn decode", error, sizeof(error))) {
-            code = cli_fail("decode", "%s", error);
-        } else if (s->output != NULL) {
-            printf("output: %s\n", s->output);
-        }
+        code = layer_report("decode", layer, &outputs, &s->report);
     }
     run_outputs_free(&outputs);
     if (context != NULL) {
@@ -224,20 +216,14 @@ static int decode_layer(const settings *s, const layer_file *layer, workload *st
 
 int command_decode(int argc, char **argv)
 {
-    settings s = {.tokens_per_row = 1, .max_error = -1, .float64 = true};
+    settings s = {.tokens_per_row = 1, .report = {.max_error = -1, .float64 = true}};
     if (gdn_context_options_init(&s.context) != GDN_OK) {
         return cli_fail("decode", "%s", gdn_last_error());
     }
     cli_parser parser;
-    int id = 0;
-    cli_begin(&parser, &command, argc, argv);
-    while ((id = cli_next(&parser)) > 0) {
-        if (!take_option(&parser, id, &s)) {
-            return CLI_USAGE;
-        }
-    }
-    if (id < 0) {
-        return id == CLI_HELP ? CLI_SUCCESS : CLI_USAGE;
+    int code = CLI_SUCCESS;
+    if (!cli_take_options(&parser, &command, argc, argv, take_option, &s, &code)) {
+        return code;
     }
     if (cli_operand_count(&parser) != 1) {
         return cli_usage_error(&parser, "%d input files given; allowed: exactly one", cli_operand_count(&parser));
@@ -250,7 +236,7 @@ int command_decode(int argc, char **argv)
         return cli_fail("decode", "%s", error);
     }
     layer_print(&layer, input);
-    int code = CLI_FAILURE;
+    code = CLI_FAILURE;
     if (make_steps(&layer.load, s.tokens_per_row, &steps)) {
         code = decode_layer(&s, &layer, &steps, input);
         workload_free(&steps);

@@ -37,24 +37,24 @@ static const cli_command command = {
     options};
 
 typedef struct settings {
-    const char *output;
+    layer_report_options report;
     gdn_dtype dtype;
     gdn_numerics numerics;
     int32_t chunk;
-    double min_time, max_error;
-    bool float64;
+    double min_time;
     gdn_context_options context;
 } settings;
 
-static bool take_option(const cli_parser *parser, int id, settings *s)
+static bool take_option(const cli_parser *parser, int id, void *user)
 {
+    settings *const s = user;
     static const char *const dtypes[] = {"f32", "bf16", "f16"};
     static const char *const numerics[] = {"default", "fp32", "tf32", "bf16"};
     int word = 0;
     int64_t number = 0;
     switch (id) {
     case OPTION_OUTPUT:
-        s->output = parser->value;
+        s->report.output = parser->value;
         return true;
     case OPTION_DTYPE:
         if (!cli_word(parser, dtypes, 3, &word)) {
@@ -77,9 +77,9 @@ static bool take_option(const cli_parser *parser, int id, settings *s)
     case OPTION_MIN_TIME:
         return cli_number(parser, 0, 3600, &s->min_time);
     case OPTION_MAX_ERROR:
-        return cli_number(parser, 0, 1e30, &s->max_error);
+        return cli_number(parser, 0, 1e30, &s->report.max_error);
     case OPTION_NO_FLOAT64:
-        s->float64 = false;
+        s->report.float64 = false;
         return true;
     default:
         return cli_context_option(parser, id, &s->context) > 0;
@@ -106,13 +106,7 @@ static int run(const settings *s, const char *input)
         layer_time_prefill(&run, s->min_time) != GDN_OK || workload_run_outputs(&run, 0, &outputs) != GDN_OK) {
         code = cli_fail("prefill", "%s: %s", input, gdn_last_error());
     } else {
-        code = layer_report("prefill", &layer, &outputs, s->max_error, s->float64);
-        if (s->output != NULL &&
-            !layer_write_outputs(&layer, s->output, outputs.o, outputs.final, "gdn prefill", error, sizeof(error))) {
-            code = cli_fail("prefill", "%s", error);
-        } else if (s->output != NULL) {
-            printf("output: %s\n", s->output);
-        }
+        code = layer_report("prefill", &layer, &outputs, &s->report);
     }
     run_outputs_free(&outputs);
     if (context != NULL) {
@@ -125,20 +119,14 @@ static int run(const settings *s, const char *input)
 
 int command_prefill(int argc, char **argv)
 {
-    settings s = {.min_time = 0.3, .max_error = -1, .float64 = true};
+    settings s = {.min_time = 0.3, .report = {.max_error = -1, .float64 = true}};
     if (gdn_context_options_init(&s.context) != GDN_OK) {
         return cli_fail("prefill", "%s", gdn_last_error());
     }
     cli_parser parser;
-    int id = 0;
-    cli_begin(&parser, &command, argc, argv);
-    while ((id = cli_next(&parser)) > 0) {
-        if (!take_option(&parser, id, &s)) {
-            return CLI_USAGE;
-        }
-    }
-    if (id < 0) {
-        return id == CLI_HELP ? CLI_SUCCESS : CLI_USAGE;
+    int code = CLI_SUCCESS;
+    if (!cli_take_options(&parser, &command, argc, argv, take_option, &s, &code)) {
+        return code;
     }
     if (cli_operand_count(&parser) != 1) {
         return cli_usage_error(&parser, "%d input files given; allowed: exactly one", cli_operand_count(&parser));

@@ -97,8 +97,9 @@ static int verify_all(const settings *s, const cli_parser *parser)
     return good ? CLI_SUCCESS : CLI_FAILURE;
 }
 
-static bool take_option(const cli_parser *parser, int id, settings *s)
+static bool take_option(const cli_parser *parser, int id, void *user)
 {
+    settings *const s = user;
     switch (id) {
     case OPTION_COUNT:
         return cli_integer(parser, 1, 1000000, &s->count);
@@ -129,15 +130,9 @@ int command_verify(int argc, char **argv)
         return cli_fail("verify", "%s", gdn_last_error());
     }
     cli_parser parser;
-    int id = 0;
-    cli_begin(&parser, &command, argc, argv);
-    while ((id = cli_next(&parser)) > 0) {
-        if (!take_option(&parser, id, &s)) {
-            return CLI_USAGE;
-        }
-    }
-    if (id < 0) {
-        return id == CLI_HELP ? CLI_SUCCESS : CLI_USAGE;
+    int code = CLI_SUCCESS;
+    if (!cli_take_options(&parser, &command, argc, argv, take_option, &s, &code)) {
+        return code;
     }
     if (cli_operand_count(&parser) == 0 && s.count == 0) {
         return cli_usage_error(&parser,

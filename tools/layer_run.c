@@ -128,8 +128,8 @@ static bool compare_final(const layer_file *layer, const float *final, error_sta
     return good;
 }
 
-int layer_report(const char *command, const layer_file *layer, const run_outputs *outputs, double max_error,
-                 bool float64)
+static int compare(const char *command, const layer_file *layer, const run_outputs *outputs, double max_error,
+                   bool float64)
 {
     int code = CLI_SUCCESS;
     error_stats o = {0}, final = {0};
@@ -153,5 +153,21 @@ int layer_report(const char *command, const layer_file *layer, const run_outputs
         snprintf(what, sizeof(what), "final_state against float64 (%s)", result.scope);
         code |= report_line(command, what, &result.final, "sequence", max_error);
     }
+    return code;
+}
+
+int layer_report(const char *command, const layer_file *layer, const run_outputs *outputs,
+                 const layer_report_options *options)
+{
+    const int code = compare(command, layer, outputs, options->max_error, options->float64);
+    if (options->output == NULL) {
+        return code;
+    }
+    char error[1024], program[32];
+    snprintf(program, sizeof(program), "gdn %s", command);
+    if (!layer_write_outputs(layer, options->output, outputs->o, outputs->final, program, error, sizeof(error))) {
+        return cli_fail(command, "%s", error);
+    }
+    printf("output: %s\n", options->output);
     return code;
 }

@@ -11,9 +11,16 @@ void layer_print(const layer_file *layer, const char *path);
 gdn_status layer_time_prefill(workload_run *run, double min_time);
 void layer_print_plan(const gdn_plan *plan);
 
-/* Prints a line for each comparison: with ref.* of the file, and with the float64 recurrence if asked. Returns
- * CLI_FAILURE where an output is not finite, was written astray, or its error is above max_error (negative: no limit). */
-int layer_report(const char *command, const layer_file *layer, const run_outputs *outputs, double max_error,
-                 bool float64);
+typedef struct layer_report_options {
+    const char *output; /* file to write the outputs to, or NULL */
+    double max_error; /* negative: no limit */
+    bool float64; /* compare with the float64 recurrence, too */
+} layer_report_options;
+
+/* Prints a line for each comparison, with ref.* of the file and with the float64 recurrence, and writes the outputs. Returns
+ * CLI_FAILURE where an output is not finite, was written astray or is not written to the file, or its error is above the
+ * limit. */
+int layer_report(const char *command, const layer_file *layer, const run_outputs *outputs,
+                 const layer_report_options *options);
 
 #endif
