@@ -244,7 +244,8 @@ typedef enum gdn_beta_form {
     GDN_BETA_LOGIT = 1 /* beta = beta_scale * sigmoid(b) */
 } gdn_beta_form;
 
-/* l2 normalisation of each q and each k vector, in float32, before anything else sees it. */
+/* l2 normalisation of each q and each k vector, in float32, before anything else sees it. A vector longer than 1.8e19, whose
+ * square is past float32, becomes 0. */
 typedef enum gdn_qk_norm {
     GDN_QK_NORM_NONE = 0,
     GDN_QK_NORM_RSQRT = 1, /* x * rsqrt(sum(x^2) + eps): transformers, fla */

@@ -127,7 +127,7 @@ static void tokens_of_nothing_but_zeros(void **unused)
     }
 }
 
-/* Vectors so long that their squares overflow float32 would need a scaled norm; up to 1e18 they do not. */
+/* Up to 1e18 the square of a length is a float32. */
 static void long_vectors_normalise(void **unused)
 {
     (void)unused;
@@ -139,12 +139,44 @@ static void long_vectors_normalise(void **unused)
     }
 }
 
+/* Past 1.8e19 it is not: such a vector counts as infinitely long, and becomes 0. */
+static void vectors_past_float32_become_zero(void **unused)
+{
+    (void)unused;
+    for (int decode = 0; decode < 2; decode++) {
+        for (gdn_qk_norm norm = GDN_QK_NORM_RSQRT; norm <= GDN_QK_NORM_EPS_OUTSIDE; norm++) {
+            const case_spec spec = {.label = "|k| = 3e38 and |q| = 1e30",
+                                    .seed = 1105,
+                                    .operation = decode ? GDN_OPERATION_DECODE : GDN_OPERATION_PREFILL,
+                                    .num_k_heads = 1,
+                                    .length = 66,
+                                    .tokens_per_row = 16,
+                                    .qk_norm = norm};
+            test_case zero, longest;
+            case_build(&zero, &spec);
+            case_build(&longest, &spec);
+            for (int32_t d = 0; d < 32; d++) {
+                case_put(&zero, CASE_K, 2, 0, d, 0);
+                case_put(&zero, CASE_Q, 7, 0, d, 0);
+                case_put(&longest, CASE_K, 2, 0, d, d == 3 ? 3e38 : 1);
+                case_put(&longest, CASE_Q, 7, 0, d, 1e30);
+            }
+            NO_COMPLAINTS(check_built_case(test_context(), &zero));
+            assert_int_equal(case_run(test_context(), &longest, NULL), GDN_OK);
+            NO_COMPLAINTS(close_outputs(&longest, 0, &zero, 0, decode ? 16 : 66));
+            NO_COMPLAINTS(close_state(&longest, CASE_FINAL_STATE, 0, &zero, CASE_FINAL_STATE, 0));
+            case_free(&zero);
+            case_free(&longest);
+        }
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(eps_is_where_the_option_says),  cmocka_unit_test(squares_do_not_underflow_in_16_bits),
         cmocka_unit_test(vectors_of_zeros_are_harmless), cmocka_unit_test(tokens_of_nothing_but_zeros),
-        cmocka_unit_test(long_vectors_normalise),
+        cmocka_unit_test(long_vectors_normalise),        cmocka_unit_test(vectors_past_float32_become_zero),
     };
     return RUN_SUITE("norms", tests);
 }
