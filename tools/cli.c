@@ -145,6 +145,12 @@ int cli_fail(const char *command, const char *format, ...)
     return CLI_FAILURE;
 }
 
+int cli_fail_call(const char *command, gdn_status status)
+{
+    cli_fail(command, "%s", gdn_last_error());
+    return status == GDN_ERROR_INVALID_ARGUMENT ? CLI_USAGE : CLI_FAILURE;
+}
+
 bool cli_integer(const cli_parser *parser, int64_t min, int64_t max, int64_t *value)
 {
     char *end = NULL;

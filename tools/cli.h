@@ -11,8 +11,8 @@
 /* What the program exits with. */
 enum {
     CLI_SUCCESS = 0,
-    CLI_FAILURE = 1, /* a run, a check or a file failed */
-    CLI_USAGE = 2 /* the command line is wrong */
+    CLI_FAILURE = 1, /* a run or a check failed, or a file could not be written */
+    CLI_USAGE = 2 /* the command line, a problem or an input file is wrong */
 };
 
 #define CLI_PRINTF(format_index, args_index) __attribute__((format(printf, format_index, args_index)))
@@ -87,6 +87,8 @@ const char *cli_operand(const cli_parser *parser, int index);
  * `return cli_fail(...)`. */
 int cli_usage_error(const cli_parser *parser, const char *format, ...) CLI_PRINTF(2, 3);
 int cli_fail(const char *command, const char *format, ...) CLI_PRINTF(2, 3);
+/* The message of a library call that failed: CLI_USAGE where what the command was given is wrong, else CLI_FAILURE. */
+int cli_fail_call(const char *command, gdn_status status);
 
 /* Values of the option just returned; false where they are wrong, which is then reported. */
 bool cli_integer(const cli_parser *parser, int64_t min, int64_t max, int64_t *value);

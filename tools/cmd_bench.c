@@ -124,8 +124,9 @@ static int bench_all(settings *s, const problem_text *texts, int count)
 {
     gdn_context *context = NULL;
     char error[512];
-    if (gdn_context_create(&context, &s->context) != GDN_OK) {
-        return cli_fail("bench", "%s", gdn_last_error());
+    const gdn_status status = gdn_context_create(&context, &s->context);
+    if (status != GDN_OK) {
+        return cli_fail_call("bench", status);
     }
     int code = CLI_SUCCESS;
     output out = {0};

@@ -187,7 +187,7 @@ static gdn_status run_steps(const workload *layer, workload *steps, workload_run
     return GDN_OK;
 }
 
-static int decode_layer(const settings *s, const layer_file *layer, workload *steps, const char *input)
+static int decode_layer(const settings *s, const layer_file *layer, workload *steps)
 {
     gdn_context *context = NULL;
     workload_run run = {0};
@@ -202,7 +202,7 @@ static int decode_layer(const settings *s, const layer_file *layer, workload *st
         status = run_steps(&layer->load, steps, &run, &outputs);
     }
     if (status != GDN_OK) {
-        code = cli_fail("decode", "%s: %s", input, gdn_last_error());
+        code = cli_fail_call("decode", status);
     } else {
         code = layer_report("decode", layer, &outputs, &s->report);
     }
@@ -233,12 +233,13 @@ int command_decode(int argc, char **argv)
     layer_file layer;
     workload steps;
     if (!layer_open(&layer, input, s.dtype, error, sizeof(error))) {
-        return cli_fail("decode", "%s", error);
+        cli_fail("decode", "%s", error);
+        return CLI_USAGE;
     }
     layer_print(&layer, input);
     code = CLI_FAILURE;
     if (make_steps(&layer.load, s.tokens_per_row, &steps)) {
-        code = decode_layer(&s, &layer, &steps, input);
+        code = decode_layer(&s, &layer, &steps);
         workload_free(&steps);
     } else {
         cli_fail("decode", "out of memory");

@@ -91,7 +91,8 @@ static int run(const settings *s, const char *input)
     char error[1024];
     layer_file layer;
     if (!layer_open(&layer, input, s->dtype, error, sizeof(error))) {
-        return cli_fail("prefill", "%s", error);
+        cli_fail("prefill", "%s", error);
+        return CLI_USAGE;
     }
     layer.load.problem.chunk_size = s->chunk;
     layer.load.problem.numerics = s->numerics;
@@ -101,10 +102,18 @@ static int run(const settings *s, const char *input)
     workload_run run = {0};
     run_outputs outputs = {0};
     int code = CLI_SUCCESS;
-    if (gdn_context_create(&context, &s->context) != GDN_OK ||
-        workload_run_create(&run, context, &layer.load, 1) != GDN_OK ||
-        layer_time_prefill(&run, s->min_time) != GDN_OK || workload_run_outputs(&run, 0, &outputs) != GDN_OK) {
-        code = cli_fail("prefill", "%s: %s", input, gdn_last_error());
+    gdn_status status = gdn_context_create(&context, &s->context);
+    if (status == GDN_OK) {
+        status = workload_run_create(&run, context, &layer.load, 1);
+    }
+    if (status == GDN_OK) {
+        status = layer_time_prefill(&run, s->min_time);
+    }
+    if (status == GDN_OK) {
+        status = workload_run_outputs(&run, 0, &outputs);
+    }
+    if (status != GDN_OK) {
+        code = cli_fail_call("prefill", status);
     } else {
         code = layer_report("prefill", &layer, &outputs, &s->report);
     }

@@ -67,8 +67,9 @@ static bool verify_line(const settings *s, gdn_context *context, const char *lin
 static int verify_all(const settings *s, const cli_parser *parser)
 {
     gdn_context *context = NULL;
-    if (gdn_context_create(&context, &s->context) != GDN_OK) {
-        return cli_fail("verify", "%s", gdn_last_error());
+    const gdn_status status = gdn_context_create(&context, &s->context);
+    if (status != GDN_OK) {
+        return cli_fail_call("verify", status);
     }
     tally sum = {{0}};
     bool understood = true;

@@ -57,18 +57,20 @@ for file in "$data"/*.safetensors; do
     says "o against ref.o"
     [ -s "$scratch/decode.safetensors" ] || fail "decode wrote nothing"
     # What was written is a layer file's output, not its input: read again it is refused by name.
-    expect 1 prefill "$scratch/prefill.safetensors" --backend cpu
+    expect 2 prefill "$scratch/prefill.safetensors" --backend cpu
     grep -q "tensors q" "$scratch/err" || fail "an output read as input: $(cat "$scratch/err")"
 done
 one=$(find "$data" -name '*decode*.safetensors')
 expect 0 prefill "$one" --backend cpu --min-time 0 --dtype bf16 --impl generic --chunk 16
 says "generic"
 expect 1 prefill "$one" --backend cpu --min-time 0 --max-error 1e-12
-expect 1 prefill "$scratch/no-such-file" --backend cpu
+refuses "no-such-file" prefill "$scratch/no-such-file" --backend cpu
 expect 1 prefill "$one" --backend cpu --min-time 0 -o "$scratch/no/such/folder"
 head -c 5000 "$one" >"$scratch/cut.safetensors"
-expect 1 prefill "$scratch/cut.safetensors" --backend cpu
-[ "$(wc -l <"$scratch/err")" -eq 1 ] || fail "a cut file: not one line: $(cat "$scratch/err")"
+refuses "cut.safetensors" prefill "$scratch/cut.safetensors" --backend cpu
+refuses "cut.safetensors" decode "$scratch/cut.safetensors" --backend cpu
+expect 2 prefill "$one" --backend cpu --impl ,,
+[ "$(wc -l <"$scratch/err")" -eq 1 ] || fail "a wrong list: not one line: $(cat "$scratch/err")"
 
 expect 0 verify --backend cpu --count 25 --seed 3 'heads=1/2 dim=16 seqs=70,0,5' --repro
 says "PASS: 26 passed, 0 failed, 0 skipped"
