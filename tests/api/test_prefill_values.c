@@ -21,7 +21,7 @@ static case_spec base_spec(const char *label)
 static void dtypes_of_inputs_and_states(void **unused)
 {
     (void)unused;
-    static const int64_t lengths[] = {70, 1, 130};
+    const int64_t lengths[] = {test_is_small() ? 37 : 70, 1, test_is_small() ? 67 : 130};
     int complaints = 0;
     for (size_t io = 0; io < COUNT_OF(dtypes); io++) {
         for (size_t state = 0; state < COUNT_OF(dtypes); state++) {
@@ -45,7 +45,7 @@ static void dtypes_of_inputs_and_states(void **unused)
 static void gate_forms_in_every_regime(void **unused)
 {
     (void)unused;
-    static const int64_t lengths[] = {70, 1, 200};
+    const int64_t lengths[] = {test_is_small() ? 37 : 70, 1, test_is_small() ? 67 : 200};
     int complaints = 0;
     for (gate_regime regime = 0; regime < NUM_GATE_REGIMES; regime++) {
         for (gdn_gate_form form = GDN_GATE_LOG_DECAY; form <= GDN_GATE_RAW; form++) {
@@ -65,7 +65,7 @@ static void gate_forms_in_every_regime(void **unused)
 static void constant_gates_from_none_to_total(void **unused)
 {
     (void)unused;
-    static const int64_t lengths[] = {70, 1, 200};
+    const int64_t lengths[] = {test_is_small() ? 37 : 70, 1, test_is_small() ? 67 : 200};
     static const double decays[] = {0, -1e-4, -1e-2, -0.5, -5, -20};
     int complaints = 0;
     for (size_t i = 0; i < COUNT_OF(decays); i++) {
@@ -87,7 +87,7 @@ static void constant_gates_from_none_to_total(void **unused)
 static void beta_forms(void **unused)
 {
     (void)unused;
-    static const int64_t lengths[] = {70, 1, 130};
+    const int64_t lengths[] = {test_is_small() ? 37 : 70, 1, test_is_small() ? 67 : 130};
     static const double betas[] = {-1, 0, 0.001, 1, 1.5, 2};
     int complaints = 0;
     for (size_t i = 0; i < COUNT_OF(betas); i++) {
@@ -119,7 +119,7 @@ static void raw_gates_without_dt_bias(void **unused)
 static void norms_of_q_and_k(void **unused)
 {
     (void)unused;
-    static const int64_t lengths[] = {70, 1, 130};
+    const int64_t lengths[] = {test_is_small() ? 37 : 70, 1, test_is_small() ? 67 : 130};
     static const float epsilons[] = {1e-12f, 1e-6f, 0.5f};
     int complaints = 0;
     for (gdn_qk_norm norm = GDN_QK_NORM_NONE; norm <= GDN_QK_NORM_EPS_OUTSIDE; norm++) {
@@ -143,7 +143,7 @@ static void norms_of_q_and_k(void **unused)
 static void scales_are_taken_as_given(void **unused)
 {
     (void)unused;
-    static const int64_t lengths[] = {70, 1, 130};
+    const int64_t lengths[] = {test_is_small() ? 37 : 70, 1, test_is_small() ? 67 : 130};
     static const float scales[] = {0.0f, 1.0f, 0.1f, -0.5f, 1e-20f, 1e6f};
     int complaints = 0;
     for (size_t i = 0; i < COUNT_OF(scales); i++) {

@@ -157,6 +157,9 @@ static void the_grids_of_fla_and_flashinfer(void **unused)
     int complaints = 0;
     for (size_t i = 0; i < COUNT_OF(grid); i++) {
         for (size_t io = 0; io < COUNT_OF(dtypes); io++) {
+            if (test_is_small() && io != i % 3) {
+                continue; /* each row in one type, each type in three rows */
+            }
             char label[96];
             snprintf(label, sizeof(label), "peer row %zu, io %s", i + 1, gdn_dtype_name(dtypes[io]));
             const case_spec spec = {.label = label,
