@@ -61,7 +61,7 @@ row "2048 sequences of 16 tokens over one of 32768, no states" \
     "$(ratio "$(best "heads=2/4 dim=128 seqs=2048x16 initial=zero final=none")" \
         "$(best "heads=2/4 dim=128 tokens=32768 initial=zero final=none")")" 2
 
-# What plans choose; the generic path computes whole chunks, so that 65 tokens cost it two.
+# What plans choose; the generic path computes whole chunks, so that 33 tokens cost it two.
 set --
 for tokens in $(seq 1 300); do set -- "$@" "heads=4/8 dim=128 tokens=$tokens"; done
 row "a length over the one before it, at most, 1 to 300 tokens" \
