@@ -14,16 +14,16 @@ static int round_up(int n, int to)
     return (n + to - 1) / to * to;
 }
 
-static size_t place(gdn_chunk_work *w, const gdn_cpu_kernels *kernels, const gdn_problem *problem, int chunk, int heads,
+static size_t place(gdn_chunk_work *w, const gdn_cpu_kernels *kernels, const gdn_problem *problem, int chunk,
                     unsigned char *base)
 {
     const size_t C = (size_t)round_up(chunk, B), K = (size_t)problem->head_k_dim, blocks = C / B;
     size_t used = 0;
-    w->k = gdn_scratch_take(base, &used, C * K);
     w->stage = gdn_scratch_take(base, &used, B * K);
     w->gram = gdn_scratch_take(base, &used, blocks * C * GDN_PAIR);
     w->mask = gdn_scratch_take(base, &used, blocks * C * GDN_PAIR);
     w->v = gdn_scratch_take(base, &used, C * GDN_PANEL);
+    w->rest_v = gdn_scratch_take(base, &used, C * GDN_PANEL);
     w->ckpt_v = gdn_scratch_take(base, &used, C * GDN_PANEL);
     w->ckpt_state = gdn_scratch_take(base, &used, K * GDN_PANEL);
     w->ckpt_rest = gdn_scratch_take(base, &used, C);
@@ -35,47 +35,54 @@ static size_t place(gdn_chunk_work *w, const gdn_cpu_kernels *kernels, const gdn
     w->minus_beta_gamma = gdn_scratch_take(base, &used, C);
     w->gamma = gdn_scratch_take(base, &used, C);
     w->rest = gdn_scratch_take(base, &used, C);
-    gdn_operands_place(&w->operands, kernels, (int)K, (int)C, w->k, w->mask, base, &used);
-    w->state = gdn_scratch_take(base, &used, (size_t)heads * gdn_fused_state_floats(problem));
+    gdn_operands_place(&w->operands, kernels, (int)K, (int)C, w->mask, base, &used);
     return used;
 }
 
-size_t gdn_chunk_work_bytes(const gdn_cpu_kernels *kernels, const gdn_problem *problem, int chunk, int heads)
+size_t gdn_chunk_work_bytes(const gdn_cpu_kernels *kernels, const gdn_problem *problem, int chunk)
 {
     gdn_chunk_work unused;
-    return place(&unused, kernels, problem, chunk, heads, NULL);
+    return place(&unused, kernels, problem, chunk, NULL);
 }
 
-void gdn_chunk_work_place(gdn_chunk_work *work, int heads, unsigned char *base)
+void gdn_chunk_work_place(gdn_chunk_work *work, unsigned char *base)
 {
-    place(work, work->kernels, work->problem, work->chunk, heads, base);
+    place(work, work->kernels, work->problem, work->chunk, base);
 }
 
-/* Rows t .. t + rows - 1 of q or k as float32, normalised and scaled; zeros up to a block. */
-static void load_block(gdn_chunk_work *w, const gdn_fused_sequence *seq, const gdn_layout *layout, const void *data,
-                       int hk, int64_t t, int rows, float scale, float *dst)
+/* Rows t .. t + rows - 1 of q or k and their factors: the caller's own where they are float32 and a whole block, else
+ * copies, filled up with zeros. */
+static gdn_token_rows rows_of(gdn_chunk_work *w, const gdn_fused_sequence *seq, const gdn_layout *layout,
+                              const void *data, int hk, int64_t t, int rows, float scale, float factor[B])
 {
     const gdn_problem *p = w->problem;
     const int K = p->head_k_dim;
     const int64_t offset = gdn_row_offset(layout, seq->row, seq->length, seq->first + t, hk);
-    w->kernels->load_rows(layout->dtype, rows, K, gdn_at(data, layout->dtype, offset), layout->token_stride, dst, K);
-    w->kernels->normalize_rows(p->qk_norm, p->qk_norm_eps, scale, rows, K, dst, K);
-    memset(dst + rows * K, 0, (size_t)(B - rows) * (size_t)K * sizeof(float));
+    gdn_token_rows got = {gdn_at(data, layout->dtype, offset), layout->token_stride, factor};
+    if (layout->dtype != GDN_DTYPE_F32 || rows < B) {
+        w->kernels->load_rows(layout->dtype, rows, K, got.x, got.ld, w->stage, K);
+        memset(w->stage + rows * K, 0, (size_t)(B - rows) * (size_t)K * sizeof(float));
+        got.x = w->stage;
+        got.ld = K;
+    }
+    w->kernels->norm_factors(p->qk_norm, p->qk_norm_eps, scale, rows, K, got.x, got.ld, factor);
+    return got;
 }
 
 void gdn_chunk_pack(gdn_chunk_work *w, const gdn_fused_sequence *seq, int hk, int64_t t, int n)
 {
     const gdn_problem *p = w->problem;
     const gdn_cpu_kernels *kernels = w->kernels;
-    const int K = p->head_k_dim, C = round_up(w->chunk, B);
+    const int C = round_up(w->chunk, B);
     gdn_operands *o = &w->operands;
-    const int words = gdn_operands_words(o, K);
+    const int words = gdn_operands_words(o, p->head_k_dim);
     for (int first = 0; first < n; first += B) {
         const int rows = n - first < B ? n - first : B;
-        float *k = w->k + first * K;
-        load_block(w, seq, &p->k, w->args->k, hk, t + first, rows, 1.0f, k);
-        load_block(w, seq, &p->q, w->args->q, hk, t + first, rows, p->scale, w->stage);
-        gdn_operands_tokens(o, first, k, w->stage);
+        float factor[B] = {0};
+        const gdn_token_rows k = rows_of(w, seq, &p->k, w->args->k, hk, t + first, rows, 1.0f, factor);
+        gdn_operands_k(o, first, &k);
+        const gdn_token_rows q = rows_of(w, seq, &p->q, w->args->q, hk, t + first, rows, p->scale, factor);
+        gdn_operands_q(o, first, &q);
 
         /* k_j k_i | k_j q_i for i in this block and every j up to its end */
         kernels->product(&(gdn_product){
@@ -86,14 +93,13 @@ void gdn_chunk_pack(gdn_chunk_work *w, const gdn_fused_sequence *seq, int hk, in
             .lda = o->k.ld,
             .a_block = o->k.block,
             .b = o->packed + first / B * words * GDN_PAIR,
-            .ldb = GDN_PAIR,
             .out_dtype = GDN_DTYPE_F32,
             .out_rows = first + B,
             .out = w->gram + first / B * C * GDN_PAIR,
             .ldo = GDN_PAIR,
         });
     }
-    gdn_operands_keys(o, n, w->k);
+    gdn_operands_keys(o, n);
 }
 
 /* rest_i = exp(G_at - G_i) for the first `at` + 1 tokens: what is left of token i's write after token `at`. */
@@ -148,31 +154,26 @@ void gdn_chunk_gates(gdn_chunk_work *w, const gdn_fused_sequence *seq, int hv, i
     gdn_operands_lower(&w->operands, n, w->mask);
 }
 
-/* out = gamma_end S + K^T diag(rest) V' over the first `depth` tokens; v holds the scaled rows. */
-static void update_state(const gdn_chunk_work *w, int cols, int depth, const float *v, const float *gamma_end,
-                         const float *state, float *out)
+/* out = gamma_end S + K^T diag(rest) V' over `depth` tokens, of whatever S, V' and columns; v will hold the scaled rows. */
+static gdn_product update_of(const gdn_chunk_work *w, int depth, const float *gamma_end)
 {
     const gdn_operands *o = &w->operands;
-    w->kernels->product(&(gdn_product){
+    return (gdn_product){
         .rows = o->K,
-        .cols = cols,
         .depth = gdn_operands_words(o, depth),
         .a = o->keys.words,
         .lda = o->keys.ld,
         .a_block = o->keys.block,
-        .b = gdn_operands_right(o, depth, o->C, cols, v, o->v),
-        .ldb = GDN_PANEL,
+        .a_packed_keys = o->kernels->pair_rows == NULL,
         .add_dtype = GDN_DTYPE_F32,
         .add_rows = o->K,
-        .add = state,
         .ldadd = GDN_PANEL,
         .add_scale = gamma_end,
         .add_scale_step = 0,
         .out_dtype = GDN_DTYPE_F32,
         .out_rows = o->K,
-        .out = out,
         .ldo = GDN_PANEL,
-    });
+    };
 }
 
 /* The state after `tokens` tokens of the chunk, from what the whole chunk would use: V' up to there does not depend
@@ -184,102 +185,159 @@ static void store_checkpoint(gdn_chunk_work *w, int hv, int panel, int cols, int
     decay_after(w, tokens - 1, w->ckpt_rest);
     memcpy(w->ckpt_v, w->v, (size_t)tokens * GDN_PANEL * sizeof(float));
     w->kernels->scale_rows(tokens, cols, w->ckpt_rest, w->ckpt_v, GDN_PANEL);
-    update_state(w, cols, tokens, w->ckpt_v, &w->gamma[tokens - 1], S, w->ckpt_state);
+    gdn_product update = update_of(w, tokens, &w->gamma[tokens - 1]);
+    update.cols = cols;
+    update.b = gdn_operands_right(&w->operands, tokens, w->operands.C, cols, w->ckpt_v, w->operands.v);
+    update.add = S;
+    update.out = w->ckpt_state;
+    w->kernels->product(&update);
     gdn_fused_store_panel(w->kernels, p, layout, w->args->checkpoints,
                           entry * layout->slot_stride + hv * layout->head_stride, panel, w->ckpt_state, w->stage);
 }
 
-/* Bytes from a row of this chunk to the same row of the next, or 0 where there is none. */
-static ptrdiff_t ahead(const gdn_layout *layout, int n, const gdn_next_chunk *next)
+/* Bytes from a row of this chunk's v or o, at token t, to the same row of the next, or 0 where there is none. */
+static ptrdiff_t ahead(const gdn_layout *layout, int64_t t, int n, const gdn_chunk_step *step)
 {
-    return next->tokens == n ? (ptrdiff_t)(n * layout->token_stride * gdn_float_bytes(layout->dtype)) : 0;
+    const int64_t elements = (step->next_t - t) * layout->token_stride + step->next_value_heads * layout->head_stride;
+    return step->next_tokens == n ? (ptrdiff_t)(elements * gdn_float_bytes(layout->dtype)) : 0;
 }
 
-/* Part `part` of `parts` of the next chunk's rows of q or k. */
-static void ask_next(gdn_product *product, const gdn_layout *layout, const void *data, const gdn_fused_sequence *seq,
-                     int hk, int64_t t, int K, int tokens, int part, int parts)
+/* `count` rows of q or k from token t on. */
+static gdn_ask rows_ahead(const gdn_layout *layout, const void *data, const gdn_fused_sequence *seq, int hk, int64_t t,
+                          int K, int count)
 {
-    const int first = tokens * part / parts, bytes = (int)gdn_float_bytes(layout->dtype);
-    product->ask_rows = tokens * (part + 1) / parts - first;
-    product->ask_bytes = K * bytes;
-    product->ask_step = layout->token_stride * bytes;
-    product->ask =
-        gdn_at(data, layout->dtype, gdn_row_offset(layout, seq->row, seq->length, seq->first + t + first, hk));
+    const int bytes = (int)gdn_float_bytes(layout->dtype);
+    return (gdn_ask){
+        .rows = gdn_at(data, layout->dtype, gdn_row_offset(layout, seq->row, seq->length, seq->first + t, hk)),
+        .count = count,
+        .bytes = K * bytes,
+        .step = layout->token_stride * bytes,
+    };
+}
+
+/* Part `part` of them, `share` rows a part. */
+static gdn_ask part_of_rows(const gdn_ask *all, int part, int share)
+{
+    const int first = part * share, left = all->count - first;
+    gdn_ask ask = *all;
+    ask.rows = (const char *)all->rows + first * all->step;
+    ask.count = left < share ? (left > 0 ? left : 0) : share;
+    return ask;
+}
+
+/* The panel that comes after this one, most likely the next head's where it is the last. */
+static gdn_ask next_panel(const gdn_problem *p, const gdn_state_layout *layout, const void *data, int64_t offset,
+                          int hv, int panel, int first, int end)
+{
+    if (panel + 1 == end) {
+        panel = first - 1;
+        hv++;
+    }
+    if (!data || hv == p->num_v_heads) {
+        return (gdn_ask){0};
+    }
+    return gdn_fused_ask_panel(p, layout, data, offset + hv * layout->head_stride, panel + 1);
+}
+
+static void read_panel(const gdn_chunk_work *w, const gdn_state_place *place, int hv, int panel, float *S)
+{
+    if (place->source) {
+        gdn_fused_load_panel(w->kernels, w->problem, place->source_layout, place->source,
+                             place->source_offset + hv * place->source_layout->head_stride, panel, S, w->stage);
+    } else {
+        memset(S, 0, (size_t)w->problem->head_k_dim * GDN_PANEL * sizeof(float));
+    }
 }
 
 void gdn_chunk_panels(gdn_chunk_work *w, const gdn_fused_sequence *seq, int hv, int64_t t, int n, float *state,
-                      int first, int end, const gdn_next_chunk *next, const gdn_chunk_checkpoints *checkpoints)
+                      int first, int end, const gdn_chunk_step *step)
 {
     const gdn_problem *p = w->problem;
-    const int K = p->head_k_dim, C = round_up(w->chunk, B), rows = round_up(n, 8);
+    const gdn_cpu_kernels *kernels = w->kernels;
+    const gdn_state_place *place = step->place;
+    const gdn_operands *operands = &w->operands;
+    const int K = p->head_k_dim, C = operands->C, rows = round_up(n, 8), words = gdn_operands_words(operands, K);
     const int64_t v = gdn_row_offset(&p->v, seq->row, seq->length, seq->first + t, hv);
     const int64_t o = gdn_row_offset(&p->o, seq->row, seq->length, seq->first + t, hv);
-    const gdn_operands *operands = &w->operands;
-    const int hk = gdn_key_head(p, hv), parts = next->parts * (end - first);
+    const int hk = gdn_key_head(p, hv) + step->next_key_heads, parts = step->parts * (end - first);
+    const int share = (step->next_tokens + parts - 1) / parts;
+    const gdn_ask next_k = rows_ahead(&p->k, w->args->k, seq, hk, step->next_t, K, step->next_tokens);
+    const gdn_ask next_q = rows_ahead(&p->q, w->args->q, seq, hk, step->next_t, K, step->next_tokens);
+
+    /* R = beta v - beta gamma (k S) */
+    gdn_product residual = {
+        .rows = rows,
+        .depth = words,
+        .a = operands->k.words,
+        .lda = operands->k.ld,
+        .a_block = operands->k.block,
+        .scale = w->minus_beta_gamma,
+        .add_dtype = p->v.dtype,
+        .add_rows = n,
+        .ldadd = p->v.token_stride,
+        .add_scale = w->beta,
+        .add_scale_step = 1,
+        .add_ahead = ahead(&p->v, t, n, step),
+        .out_dtype = GDN_DTYPE_F32,
+        .out_rows = rows,
+        .out = w->v,
+        .ldo = GDN_PANEL,
+    };
+    /* O = gamma (q S) + P V' */
+    gdn_product output = {
+        .rows = rows,
+        .depth = words,
+        .a = operands->q.words,
+        .lda = operands->q.ld,
+        .a_block = operands->q.block,
+        .scale = w->gamma,
+        .lower_depth = n,
+        .lower = operands->lower.words,
+        .lower_ld = operands->lower.ld,
+        .lower_block = operands->lower.block,
+        .out_dtype = p->o.dtype,
+        .out_rows = n,
+        .ldo = p->o.token_stride,
+        .out_ahead = ahead(&p->o, t, n, step),
+    };
+    gdn_product update = update_of(w, n, &w->gamma[n - 1]);
+
     for (int panel = first; panel < end; panel++) {
         const int cols = gdn_fused_panel_columns(p, panel), column = panel * GDN_PANEL;
+        const int part = step->part * (end - first) + panel - first;
         float *S = state + (size_t)panel * (size_t)K * GDN_PANEL;
-
-        const int part = next->part * (end - first) + panel - first;
-
-        const float *right = gdn_operands_right(operands, K, K, cols, S, operands->state);
-
-        /* R = beta v - beta gamma (k S) */
-        gdn_product residual = {
-            .rows = rows,
-            .cols = cols,
-            .depth = gdn_operands_words(operands, K),
-            .a = operands->k.words,
-            .lda = operands->k.ld,
-            .a_block = operands->k.block,
-            .b = right,
-            .ldb = GDN_PANEL,
-            .scale = w->minus_beta_gamma,
-            .add_dtype = p->v.dtype,
-            .add_rows = n,
-            .add = gdn_at(w->args->v, p->v.dtype, v + column),
-            .ldadd = p->v.token_stride,
-            .add_scale = w->beta,
-            .add_scale_step = 1,
-            .add_ahead = ahead(&p->v, n, next),
-            .out_dtype = GDN_DTYPE_F32,
-            .out_rows = rows,
-            .out = w->v,
-            .ldo = GDN_PANEL,
-        };
-        ask_next(&residual, &p->k, w->args->k, seq, hk, t + n, K, next->tokens, part, parts);
-        w->kernels->product_rows(&residual);
-        w->kernels->solve(rows, cols, w->mask, C * GDN_PAIR, w->v, GDN_PANEL);
-
-        /* O = gamma (q S) + P V' */
-        gdn_product output = {
-            .rows = rows,
-            .cols = cols,
-            .depth = gdn_operands_words(operands, K),
-            .a = operands->q.words,
-            .lda = operands->q.ld,
-            .a_block = operands->q.block,
-            .b = right,
-            .ldb = GDN_PANEL,
-            .scale = w->gamma,
-            .lower_depth = n,
-            .lower = operands->lower.words,
-            .lower_ld = operands->lower.ld,
-            .lower_block = operands->lower.block,
-            .lower_b = gdn_operands_right(operands, n, C, cols, w->v, operands->v),
-            .out_dtype = p->o.dtype,
-            .out_rows = n,
-            .out = gdn_at_mutable(w->args->o, p->o.dtype, o + column),
-            .ldo = p->o.token_stride,
-            .out_ahead = ahead(&p->o, n, next),
-        };
-        ask_next(&output, &p->q, w->args->q, seq, hk, t + n, K, next->tokens, part, parts);
-        w->kernels->product_rows(&output);
-
-        for (int i = 0; i < checkpoints->count; i++) {
-            store_checkpoint(w, hv, panel, cols, checkpoints->tokens[i], checkpoints->first + i, S);
+        if (step->first) {
+            read_panel(w, place, hv, panel, S);
+            update.ask[0] =
+                next_panel(p, place->source_layout, place->source, place->source_offset, hv, panel, first, end);
         }
-        w->kernels->scale_rows(n, cols, w->rest, w->v, GDN_PANEL);
-        update_state(w, cols, n, w->v, &w->gamma[n - 1], S, S);
+        if (step->last) {
+            update.ask[1] =
+                next_panel(p, place->target_layout, place->target, place->target_offset, hv, panel, first, end);
+        }
+
+        residual.cols = output.cols = update.cols = cols;
+        residual.b = output.b = gdn_operands_right(operands, K, K, cols, S, operands->state);
+        residual.add = gdn_at(w->args->v, p->v.dtype, v + column);
+        residual.ask[0] = part_of_rows(&next_k, part, share);
+        kernels->product_rows(&residual);
+
+        kernels->solve(rows, cols, w->mask, C * GDN_PAIR, w->v, w->rest, w->rest_v);
+
+        output.lower_b = gdn_operands_right(operands, n, C, cols, w->v, operands->v);
+        output.out = gdn_at_mutable(w->args->o, p->o.dtype, o + column);
+        output.ask[0] = part_of_rows(&next_q, part, share);
+        kernels->product_rows(&output);
+
+        for (int i = 0; i < step->checkpoints->count; i++) {
+            store_checkpoint(w, hv, panel, cols, step->checkpoints->tokens[i], step->checkpoints->first + i, S);
+        }
+        update.b = gdn_operands_right(operands, n, C, cols, w->rest_v, operands->v);
+        update.add = update.out = S;
+        kernels->product(&update);
+        if (step->last && place->target) {
+            gdn_fused_store_panel(kernels, p, place->target_layout, place->target,
+                                  place->target_offset + hv * place->target_layout->head_stride, panel, S, w->stage);
+        }
     }
 }

@@ -13,6 +13,7 @@
 #include "backend.h"
 
 #include "fused_operands.h"
+#include "fused_state.h"
 #include "kernels/kernels.h"
 
 /* A sequence as rows of the caller's tensors. */
@@ -30,11 +31,11 @@ typedef struct gdn_chunk_work {
     const gdn_prefill_args *args;
     int chunk; /* C */
 
-    float *k; /* [C, K] */
     float *stage; /* [16, K] */
     float *gram; /* [C / 16, C, 32]: k_j k_i | k_j q_i for i in block, j in its rows */
     float *mask; /* [C / 16, C, 32]: -L | P, the same places */
-    float *v; /* [C, 32]: v, then R, then V' of one panel */
+    float *v; /* [C, 32]: R, then V' of one panel */
+    float *rest_v; /* [C, 32]: V', each row times its `rest` */
     float *ckpt_v; /* [C, 32]: a checkpoint's scaled V' */
     float *ckpt_state; /* [K, 32] */
     double *gate, *beta_raw; /* [C] each */
@@ -42,7 +43,7 @@ typedef struct gdn_chunk_work {
                                                                        rest_i = exp(G_n - G_i) */
     float *ckpt_rest; /* [C]: rest with a checkpoint for n */
     gdn_operands operands;
-    float *state; /* [heads, panels, K, 32] */
+    float *state; /* [heads, panels, K, 32], the caller's to place */
 } gdn_chunk_work;
 
 /* Checkpoints asked for inside one chunk: entry first + i of args->checkpoints after tokens[i] tokens of it. */
@@ -52,39 +53,30 @@ typedef struct gdn_chunk_checkpoints {
     int tokens[GDN_MAX_CHUNK];
 } gdn_chunk_checkpoints;
 
-/* Panels of a head's state, and floats of it. */
-static inline int gdn_fused_panels(const gdn_problem *problem)
-{
-    return (problem->head_v_dim + GDN_PANEL - 1) / GDN_PANEL;
-}
-static inline size_t gdn_fused_state_floats(const gdn_problem *problem)
-{
-    return (size_t)gdn_fused_panels(problem) * (size_t)problem->head_k_dim * GDN_PANEL;
-}
-static inline int gdn_fused_panel_columns(const gdn_problem *problem, int panel)
-{
-    const int left = problem->head_v_dim - panel * GDN_PANEL;
-    return left < GDN_PANEL ? left : GDN_PANEL;
-}
-
-/* Bytes of scratch with `heads` states, and its layout at `base` (64-byte aligned). */
-size_t gdn_chunk_work_bytes(const gdn_cpu_kernels *kernels, const gdn_problem *problem, int chunk, int heads);
-void gdn_chunk_work_place(gdn_chunk_work *work, int heads, unsigned char *base);
+/* Bytes of scratch without the states, and its layout at `base` (64-byte aligned). */
+size_t gdn_chunk_work_bytes(const gdn_cpu_kernels *kernels, const gdn_problem *problem, int chunk);
+void gdn_chunk_work_place(gdn_chunk_work *work, unsigned char *base);
 
 /* Tokens t .. t + n - 1 of key head `hk`. */
 void gdn_chunk_pack(gdn_chunk_work *work, const gdn_fused_sequence *seq, int hk, int64_t t, int n);
 
-/* The next chunk of the sequence: its tokens, and which part of its q and k rows to ask for ahead of time while a
- * head of this one is worked on. */
-typedef struct gdn_next_chunk {
-    int tokens;
+/* What surrounds a chunk: in its sequence, and a head in its item. */
+typedef struct gdn_chunk_step {
+    /* What comes next is asked for ahead of time: its tokens, where they start, and how much higher the heads are that this
+     * thread takes to them; `part` of `parts` of its q and k rows are this head's to ask for. */
+    int next_tokens;
+    int64_t next_t;
+    int next_key_heads, next_value_heads;
     int part, parts;
-} gdn_next_chunk;
+    bool first, last; /* states are read before the first chunk and written after the last, panel by panel */
+    const gdn_state_place *place;
+    const gdn_chunk_checkpoints *checkpoints;
+} gdn_chunk_step;
 
 /* The same tokens of value head `hv`: its gates and masks, */
 void gdn_chunk_gates(gdn_chunk_work *work, const gdn_fused_sequence *seq, int hv, int64_t t, int n);
 /* then the columns of its panels first .. end - 1; `state` is the head's. */
 void gdn_chunk_panels(gdn_chunk_work *work, const gdn_fused_sequence *seq, int hv, int64_t t, int n, float *state,
-                      int first, int end, const gdn_next_chunk *next, const gdn_chunk_checkpoints *checkpoints);
+                      int first, int end, const gdn_chunk_step *step);
 
 #endif

@@ -106,6 +106,7 @@ static void load_vectors(const decode_work *w, int64_t row, int hk, int count)
 {
     const gdn_problem *p = w->run->problem;
     const int K = p->head_k_dim, T = p->tokens_per_row;
+    float factor[T_MAX];
     const struct {
         const gdn_layout *layout;
         const void *data;
@@ -116,7 +117,8 @@ static void load_vectors(const decode_work *w, int64_t row, int hk, int count)
         const int64_t offset = gdn_row_offset(layout, row, T, 0, hk);
         w->kernels->load_rows(layout->dtype, count, K, gdn_at(source[i].data, layout->dtype, offset),
                               layout->token_stride, source[i].dst, K);
-        w->kernels->normalize_rows(p->qk_norm, p->qk_norm_eps, 1.0f, count, K, source[i].dst, K);
+        w->kernels->norm_factors(p->qk_norm, p->qk_norm_eps, 1.0f, count, K, source[i].dst, K, factor);
+        w->kernels->scale_rows(count, K, factor, source[i].dst, K);
     }
 }
 

@@ -12,8 +12,8 @@ float *gdn_scratch_take(unsigned char *base, size_t *used, size_t floats)
     return piece;
 }
 
-void gdn_operands_place(gdn_operands *o, const gdn_cpu_kernels *kernels, int K, int C, float *k_rows, float *mask,
-                        unsigned char *base, size_t *used)
+void gdn_operands_place(gdn_operands *o, const gdn_cpu_kernels *kernels, int K, int C, float *mask, unsigned char *base,
+                        size_t *used)
 {
     const bool pairs = kernels->pair_rows != NULL, row_major = kernels->left_row_major;
     const size_t blocks = (size_t)C / B, words = (size_t)(pairs ? K / 2 : K);
@@ -24,11 +24,13 @@ void gdn_operands_place(gdn_operands *o, const gdn_cpu_kernels *kernels, int K, 
         o->q = (gdn_left){base ? o->packed + B : NULL, GDN_PAIR, (ptrdiff_t)words * GDN_PAIR};
     }
     if (!pairs) {
-        o->keys = (gdn_left){k_rows, K, B};
+        o->keys = o->k;
         o->lower = (gdn_left){base ? mask + B : NULL, GDN_PAIR, (ptrdiff_t)C * GDN_PAIR};
         return;
     }
     const size_t depth = (size_t)C / 2; /* words along the tokens */
+    o->k_rows = gdn_scratch_take(base, used, (size_t)C * (size_t)K);
+    o->q_rows = gdn_scratch_take(base, used, B * (size_t)K);
     o->state = gdn_scratch_take(base, used, words * GDN_PANEL);
     o->v = gdn_scratch_take(base, used, depth * GDN_PANEL);
     o->stage = gdn_scratch_take(base, used, (size_t)K * depth > B * words ? (size_t)K * depth : B * words);
@@ -47,31 +49,39 @@ void gdn_operands_place(gdn_operands *o, const gdn_cpu_kernels *kernels, int K, 
     }
 }
 
-/* 16 rows of K numbers as pairs along K: row-major words, and token fastest into the packed array. */
-static void pair_tokens(const gdn_operands *o, const float *rows, float *row_major, float *packed)
-{
-    const int words = o->K / 2;
-    o->kernels->store_rows(GDN_DTYPE_BF16, B, o->K, rows, o->K, row_major, o->K);
-    o->kernels->transpose(B, words, row_major, words, packed, GDN_PAIR);
-}
-
-void gdn_operands_tokens(gdn_operands *o, int first, const float *k, const float *q)
+/* One half of a block's packed array, k or q; in bfloat16 by way of the scaled rows in `rows` and their words in `words`. */
+static void pack_tokens(const gdn_operands *o, const gdn_token_rows *from, float *rows, float *words, float *packed)
 {
     const gdn_cpu_kernels *kernels = o->kernels;
-    const int K = o->K, block = first / B;
+    const int K = o->K;
     if (!kernels->pair_rows) {
-        float *packed = o->packed + block * K * GDN_PAIR;
-        kernels->transpose(B, K, k, K, packed, GDN_PAIR);
-        kernels->transpose(B, K, q, K, packed + B, GDN_PAIR);
+        kernels->transpose(B, K, from->x, from->ld, from->scale, packed, GDN_PAIR);
         return;
     }
-    float *packed = o->packed + block * (K / 2) * GDN_PAIR;
-    const bool row_major = kernels->left_row_major;
-    pair_tokens(o, k, row_major ? o->k.words + block * o->k.block : o->stage, packed);
-    pair_tokens(o, q, row_major ? o->q.words + block * o->q.block : o->stage, packed + B);
+    kernels->load_rows(GDN_DTYPE_F32, B, K, from->x, from->ld, rows, K);
+    kernels->scale_rows(B, K, from->scale, rows, K);
+    kernels->store_rows(GDN_DTYPE_BF16, B, K, rows, K, words, K);
+    kernels->transpose(B, K / 2, words, K / 2, NULL, packed, GDN_PAIR);
 }
 
-void gdn_operands_keys(gdn_operands *o, int n, const float *k_rows)
+static float *packed_block(const gdn_operands *o, int first)
+{
+    return o->packed + first / B * gdn_operands_words(o, o->K) * GDN_PAIR;
+}
+
+void gdn_operands_k(gdn_operands *o, int first, const gdn_token_rows *k)
+{
+    float *words = o->kernels->left_row_major ? o->k.words + first / B * o->k.block : o->stage;
+    pack_tokens(o, k, o->k_rows + (o->k_rows ? first * o->K : 0), words, packed_block(o, first));
+}
+
+void gdn_operands_q(gdn_operands *o, int first, const gdn_token_rows *q)
+{
+    float *words = o->kernels->left_row_major ? o->q.words + first / B * o->q.block : o->stage;
+    pack_tokens(o, q, o->q_rows, words, packed_block(o, first) + B);
+}
+
+void gdn_operands_keys(gdn_operands *o, int n)
 {
     const gdn_cpu_kernels *kernels = o->kernels;
     if (!kernels->pair_rows) {
@@ -79,10 +89,10 @@ void gdn_operands_keys(gdn_operands *o, int n, const float *k_rows)
     }
     const int depth = o->C / 2, filled = (n + 1) / 2;
     float *pairs = kernels->left_row_major ? o->stage : o->keys.words;
-    kernels->pair_rows(n, o->K, k_rows, o->K, pairs, o->K);
+    kernels->pair_rows(n, o->K, o->k_rows, o->K, pairs, o->K);
     if (kernels->left_row_major) {
         memset(pairs + filled * o->K, 0, (size_t)(depth - filled) * (size_t)o->K * sizeof(float));
-        kernels->transpose(depth, o->K, pairs, o->K, o->keys.words, depth);
+        kernels->transpose(depth, o->K, pairs, o->K, NULL, o->keys.words, depth);
     }
 }
 
@@ -101,7 +111,7 @@ void gdn_operands_lower(gdn_operands *o, int n, const float *mask)
         if (kernels->left_row_major) {
             const int filled = (first + B) / 2;
             memset(pairs + filled * B, 0, (size_t)(depth - filled) * B * sizeof(float));
-            kernels->transpose(depth, B, pairs, B, words, depth);
+            kernels->transpose(depth, B, pairs, B, NULL, words, depth);
         }
     }
 }

@@ -19,25 +19,31 @@ typedef struct gdn_operands {
     const gdn_cpu_kernels *kernels;
     int K, C;
     gdn_left k, q; /* rows: tokens; depth: K */
-    gdn_left keys; /* rows: K; depth: tokens */
+    gdn_left keys; /* rows: K; depth: tokens. In float32 k itself, read across */
     gdn_left lower; /* P. rows: tokens; depth: tokens */
     float *packed; /* right, [C / 16, K words, 32]: k of 16 tokens, then q of the same */
     float *state, *v; /* right, bfloat16 only: one panel of S, and V' or scaled V' */
-    float *stage; /* bfloat16 only */
+    float *k_rows, *q_rows, *stage; /* bfloat16 only: float32 [C, K] and [16, K]; words on their way */
 } gdn_operands;
 
-/* Lays them out at `base` + *used and moves *used on; base NULL only counts. `k_rows` and `mask` are the float32 arrays of
- * gdn_chunk_work that float32 kernels use as they are. */
-void gdn_operands_place(gdn_operands *o, const gdn_cpu_kernels *kernels, int K, int C, float *k_rows, float *mask,
-                        unsigned char *base, size_t *used);
+/* Lays them out at `base` + *used and moves *used on; base NULL only counts. `mask` is the float32 array of gdn_chunk_work
+ * that float32 kernels use as it is. */
+void gdn_operands_place(gdn_operands *o, const gdn_cpu_kernels *kernels, int K, int C, float *mask, unsigned char *base,
+                        size_t *used);
 
 /* A piece of scratch on a cache line. */
 float *gdn_scratch_take(unsigned char *base, size_t *used, size_t floats);
 
-/* 16 tokens from `first` on: their rows of k and q, float32 [16, K]. */
-void gdn_operands_tokens(gdn_operands *o, int first, const float *k, const float *q);
-/* All k rows of the chunk, `n` of them; rows past them, up to a block, are zero. */
-void gdn_operands_keys(gdn_operands *o, int n, const float *k_rows);
+/* 16 tokens from `first` on: float32 rows of k or q and what each is multiplied by. */
+typedef struct gdn_token_rows {
+    const float *x;
+    ptrdiff_t ld;
+    const float *scale;
+} gdn_token_rows;
+void gdn_operands_k(gdn_operands *o, int first, const gdn_token_rows *k);
+void gdn_operands_q(gdn_operands *o, int first, const gdn_token_rows *q);
+/* After the k rows of the chunk's `n` tokens, the last block's filled with zeros. */
+void gdn_operands_keys(gdn_operands *o, int n);
 /* P of n tokens from the mask. */
 void gdn_operands_lower(gdn_operands *o, int n, const float *mask);
 

@@ -1,7 +1,9 @@
 /* fused_prefill.h
  *
- * An item of work is one sequence, some key heads, some value heads of each, and some panels of their states. Items share
- * nothing they write, and no item's bits depend on how the others are cut, so the cut may follow the thread count. */
+ * An item of work is one sequence, some key heads, some value heads of each, and some panels of their states: as many as
+ * advance chunk by chunk together in the second-level cache. A thread takes a few items of a sequence at once and advances
+ * them span by span. Items share nothing they write, and no item's bits depend on how the others are cut, so the cut may
+ * follow the thread count. */
 #include "fused_prefill.h"
 
 #include <stdio.h>
@@ -23,10 +25,16 @@ enum {
     DEFAULT_CHUNK_BF16 = 32,
     MAX_LANES = 64, /* threads that a plan books scratch for; a larger team uses so many */
     STATE_BYTES = 256 << 10, /* of one item: a quarter of a usual second-level cache */
+    /* Tokens that one item after another advances by, and the most items of a bundle. What they read of a token stands side
+     * by side in memory, and its page is found again as long as few others came between: the translations of all pages of
+     * 8192 tokens would fill the caches by themselves. */
+    SPAN = 256,
+    MAX_BUNDLE = 8,
     PARAM_OFFSET = 0,
     PARAM_LANE_BYTES,
     PARAM_LANES,
-    PARAM_STATES
+    PARAM_STATES, /* of one item */
+    PARAM_POOL /* states of all lanes */
 };
 
 /* Cost of what the heads of a group share, against that of one head: where the work is cut, it is done again. */
@@ -85,12 +93,13 @@ gdn_status gdn_fused_prefill_book(const gdn_cpu_kernels *kernels, const gdn_prob
     if (problem->max_seqs < MAX_LANES && problem->max_seqs * smallest_items < lanes) {
         lanes = problem->max_seqs * smallest_items;
     }
-    size_t lane_bytes = gdn_chunk_work_bytes(kernels, problem, chunk, states);
+    const size_t work_bytes = gdn_chunk_work_bytes(kernels, problem, chunk);
+    size_t lane_bytes = work_bytes + (size_t)states * state_bytes;
     if (max_workspace != 0) {
         const size_t room = max_workspace > choice->ledger.total ? max_workspace - choice->ledger.total : 0;
         if (room < lane_bytes) {
             states = 1;
-            lane_bytes = gdn_chunk_work_bytes(kernels, problem, chunk, states);
+            lane_bytes = work_bytes + state_bytes;
         }
         const size_t align = GDN_WORKSPACE_ALIGNMENT;
         const size_t fit = room / align * align / lane_bytes;
@@ -104,9 +113,10 @@ gdn_status gdn_fused_prefill_book(const gdn_cpu_kernels *kernels, const gdn_prob
     choice->wave_chunks = 0;
     choice->param[PARAM_OFFSET] =
         (int64_t)gdn_ledger_book(&choice->ledger, "fused prefill", gdn_size_mul((size_t)lanes, lane_bytes));
-    choice->param[PARAM_LANE_BYTES] = (int64_t)lane_bytes;
+    choice->param[PARAM_LANE_BYTES] = (int64_t)work_bytes;
     choice->param[PARAM_LANES] = lanes;
     choice->param[PARAM_STATES] = states;
+    choice->param[PARAM_POOL] = lanes * states;
     return GDN_OK;
 }
 
@@ -120,6 +130,8 @@ typedef struct item_cut {
     int panels; /* panels of each of their states */
     int panel_parts;
     int64_t items;
+    int bundle; /* items of one sequence that a thread takes at once */
+    int64_t bundles;
 } item_cut;
 
 static item_cut cut_of(const gdn_prefill_run *run, int keys, int heads, int panels)
@@ -159,6 +171,33 @@ static item_cut choose_cut(const gdn_prefill_run *run, int team)
         }
     }
     return best;
+}
+
+static int64_t items_of_sequence(const item_cut *cut)
+{
+    return (int64_t)cut->key_parts * cut->head_parts * cut->panel_parts;
+}
+
+static int64_t round_up_div(int64_t a, int64_t b)
+{
+    return (a + b - 1) / b;
+}
+
+/* The largest bundle that has scratch and takes no longer than single items. */
+static void choose_bundle(const gdn_prefill_run *run, int team, item_cut *cut)
+{
+    const int64_t of_sequence = items_of_sequence(cut), sequences = run->args->num_seqs;
+    const int64_t room = run->choice->param[PARAM_POOL] / team / run->choice->param[PARAM_STATES];
+    const int64_t alone = round_up_div(cut->items, team);
+    cut->bundle = 1;
+    cut->bundles = cut->items;
+    for (int bundle = 2; bundle <= MAX_BUNDLE && bundle <= room && bundle <= of_sequence; bundle++) {
+        const int64_t bundles = sequences * round_up_div(of_sequence, bundle);
+        if (round_up_div(bundles, team) * bundle <= alone) {
+            cut->bundle = bundle;
+            cut->bundles = bundles;
+        }
+    }
 }
 
 /* What an item is, by its number. */
@@ -270,88 +309,103 @@ static void pass_on(const gdn_problem *p, const gdn_state_place *place, const it
     }
 }
 
-static void load_states(gdn_chunk_work *w, const gdn_state_place *place, const item_part *part)
+/* What a bundle works on. */
+typedef struct sequence_run {
+    const gdn_prefill_run *run;
+    gdn_fused_sequence seq;
+    gdn_state_place place;
+    int64_t first_checkpoint;
+} sequence_run;
+
+/* Tokens first .. end - 1 of one item: its heads advance chunk by chunk together; those of one key head share what
+ * gdn_chunk_pack makes. Then `next` follows, from token next_t on. Returns the first checkpoint that is left, of those from
+ * `checkpoint` on. */
+static int64_t run_span(gdn_chunk_work *w, const sequence_run *s, const item_part *part, float *state, int64_t first,
+                        int64_t end, const item_part *next, int64_t next_t, int64_t checkpoint)
 {
     const gdn_problem *p = w->problem;
-    const size_t state_floats = gdn_fused_state_floats(p), panel_floats = (size_t)p->head_k_dim * GDN_PANEL;
-    if (!place->source) {
-        memset(w->state, 0, (size_t)(part->keys * part->heads) * state_floats * sizeof(float));
-        return;
-    }
-    for (int i = 0; i < part->keys * part->heads; i++) {
-        const int64_t at = place->source_offset + part_head(p, part, i) * place->source_layout->head_stride;
-        for (int panel = part->first_panel; panel < part->end_panel; panel++) {
-            gdn_fused_load_panel(w->kernels, p, place->source_layout, place->source, at, panel,
-                                 w->state + (size_t)i * state_floats + (size_t)panel * panel_floats, w->stage);
+    const size_t state_floats = gdn_fused_state_floats(p);
+    gdn_chunk_checkpoints checkpoints = {0};
+    for (int64_t t = first; t < end; t += w->chunk) {
+        const int tokens = end - t < w->chunk ? (int)(end - t) : w->chunk;
+        const bool within = t + tokens < end;
+        const int64_t then = within ? t + tokens : next_t, left = (within ? end : s->seq.length) - then;
+        gdn_chunk_step step = {
+            .next_tokens = left < w->chunk ? (int)left : w->chunk,
+            .next_t = then,
+            .next_key_heads = within ? 0 : next->first_key - part->first_key,
+            .next_value_heads = within ? 0 : part_head(p, next, 0) - part_head(p, part, 0),
+            .parts = part->heads,
+            .first = t == 0,
+            .last = t + tokens == s->seq.length,
+            .place = &s->place,
+            .checkpoints = &checkpoints,
+        };
+        find_checkpoints(s->run, &s->seq, s->first_checkpoint, &checkpoint, t, tokens, &checkpoints);
+        for (int i = 0; i < part->keys * part->heads; i++) {
+            const int hv = part_head(p, part, i);
+            step.part = i % part->heads;
+            if (step.part == 0) {
+                gdn_chunk_pack(w, &s->seq, part->first_key + i / part->heads, t, tokens);
+            }
+            gdn_chunk_gates(w, &s->seq, hv, t, tokens);
+            gdn_chunk_panels(w, &s->seq, hv, t, tokens, state + (size_t)i * state_floats, part->first_panel,
+                             part->end_panel, &step);
         }
     }
+    return checkpoint;
 }
 
-static void store_states(gdn_chunk_work *w, const gdn_state_place *place, const item_part *part)
-{
-    const gdn_problem *p = w->problem;
-    const size_t state_floats = gdn_fused_state_floats(p), panel_floats = (size_t)p->head_k_dim * GDN_PANEL;
-    for (int i = 0; place->target && i < part->keys * part->heads; i++) {
-        const int64_t at = place->target_offset + part_head(p, part, i) * place->target_layout->head_stride;
-        for (int panel = part->first_panel; panel < part->end_panel; panel++) {
-            gdn_fused_store_panel(w->kernels, p, place->target_layout, place->target, at, panel,
-                                  w->state + (size_t)i * state_floats + (size_t)panel * panel_floats, w->stage);
-        }
-    }
-}
-
-/* One item: its heads advance chunk by chunk together; those of one key head share what gdn_chunk_pack makes. */
-static void run_item(gdn_chunk_work *w, const gdn_prefill_run *run, const item_cut *cut, int64_t item)
+static void run_bundle(gdn_chunk_work *w, const gdn_prefill_run *run, const item_cut *cut, int64_t bundle)
 {
     const gdn_problem *p = run->problem;
-    const size_t state_floats = gdn_fused_state_floats(p);
-    const item_part part = part_of_item(p, cut, item);
+    const int64_t of_sequence = items_of_sequence(cut), bundles = round_up_div(of_sequence, cut->bundle);
+    const int64_t n = bundle / bundles, first = bundle % bundles * cut->bundle;
+    const int count = of_sequence - first < cut->bundle ? (int)(of_sequence - first) : cut->bundle;
     const gdn_state_args states = state_args(run);
-    if (gdn_fused_is_skipped(p, &states, part.seq)) {
+    if (gdn_fused_is_skipped(p, &states, n)) {
         return;
     }
-    const gdn_fused_sequence seq = sequence_of(run, part.seq);
-    const gdn_state_place place = gdn_fused_state_place(p, &states, part.seq);
-    if (seq.length == 0) {
-        pass_on(p, &place, &part);
-        return;
+    sequence_run s = {run, sequence_of(run, n), gdn_fused_state_place(p, &states, n), 0};
+    if (p->checkpoint_form != GDN_CHECKPOINT_NONE) {
+        s.first_checkpoint = checkpoints_before(run, n);
     }
-    load_states(w, &place, &part);
-    gdn_chunk_checkpoints checkpoints = {0};
-    const int64_t first_checkpoint = p->checkpoint_form == GDN_CHECKPOINT_NONE ? 0 : checkpoints_before(run, part.seq);
-    int64_t next_checkpoint = first_checkpoint;
-    for (int64_t t = 0; t < seq.length; t += w->chunk) {
-        const int tokens = seq.length - t < w->chunk ? (int)(seq.length - t) : w->chunk;
-        const int64_t left = seq.length - t - tokens;
-        gdn_next_chunk next = {.tokens = left < w->chunk ? (int)left : w->chunk, .parts = part.heads};
-        find_checkpoints(run, &seq, first_checkpoint, &next_checkpoint, t, tokens, &checkpoints);
-        for (int i = 0; i < part.keys * part.heads; i++) {
-            const int hv = part_head(p, &part, i);
-            next.part = i % part.heads;
-            if (next.part == 0) {
-                gdn_chunk_pack(w, &seq, part.first_key + i / part.heads, t, tokens);
-            }
-            gdn_chunk_gates(w, &seq, hv, t, tokens);
-            gdn_chunk_panels(w, &seq, hv, t, tokens, w->state + (size_t)i * state_floats, part.first_panel,
-                             part.end_panel, &next, &checkpoints);
+    item_part parts[MAX_BUNDLE];
+    for (int i = 0; i < count; i++) {
+        parts[i] = part_of_item(p, cut, n * of_sequence + first + i);
+        if (s.seq.length == 0) {
+            pass_on(p, &s.place, &parts[i]);
         }
     }
-    store_states(w, &place, &part);
+    const int64_t span = count > 1 ? SPAN / w->chunk * w->chunk : s.seq.length;
+    const size_t item_floats = (size_t)run->choice->param[PARAM_STATES] * gdn_fused_state_floats(p);
+    int64_t checkpoint = s.first_checkpoint, next_checkpoint = checkpoint;
+    for (int64_t t = 0; t < s.seq.length; t += span, checkpoint = next_checkpoint) {
+        const int64_t end = s.seq.length - t < span ? s.seq.length : t + span;
+        for (int i = 0; i < count; i++) {
+            const bool last = i + 1 == count;
+            next_checkpoint = run_span(w, &s, &parts[i], w->state + (size_t)i * item_floats, t, end,
+                                       &parts[last ? 0 : i + 1], last ? end : t, checkpoint);
+        }
+    }
 }
 
 /* --------------------------------------------------------------------------------------------- Run */
 
-static gdn_chunk_work work_of(const gdn_cpu_kernels *kernels, const gdn_prefill_run *run, int lane)
+/* Scratch of thread `lane` of a team. */
+static gdn_chunk_work work_of(const gdn_cpu_kernels *kernels, const gdn_prefill_run *run, int lane, int team)
 {
+    const int64_t *param = run->choice->param;
+    unsigned char *base = run->workspace + param[PARAM_OFFSET];
     gdn_chunk_work work = {
         .kernels = kernels,
         .problem = run->problem,
         .args = run->args,
         .chunk = run->choice->chunk_size,
     };
-    gdn_chunk_work_place(&work, (int)run->choice->param[PARAM_STATES],
-                         run->workspace + run->choice->param[PARAM_OFFSET] +
-                             lane * run->choice->param[PARAM_LANE_BYTES]);
+    gdn_chunk_work_place(&work, base + lane * param[PARAM_LANE_BYTES]);
+    float *pool = (float *)(void *)(base + param[PARAM_LANES] * param[PARAM_LANE_BYTES]);
+    work.state = pool + (size_t)(lane * (param[PARAM_POOL] / team)) * gdn_fused_state_floats(run->problem);
     return work;
 }
 
@@ -359,20 +413,21 @@ gdn_status gdn_fused_prefill_run(const gdn_cpu_kernels *kernels, int threads, co
 {
     const int64_t lanes = run->choice->param[PARAM_LANES];
     int team = threads < lanes ? threads : (int)lanes;
-    const item_cut cut = choose_cut(run, team);
+    item_cut cut = choose_cut(run, team);
     team = cut.items < team ? (int)cut.items : team;
+    choose_bundle(run, team, &cut);
 #ifdef _OPENMP
     if (team > 1) {
 #pragma omp parallel num_threads(team)
         {
             const uint64_t mode = gdn_float_mode_flush();
-            gdn_chunk_work work = work_of(kernels, run, omp_get_thread_num());
+            gdn_chunk_work work = work_of(kernels, run, omp_get_thread_num(), team);
             if (kernels->thread_begin) {
                 kernels->thread_begin();
             }
 #pragma omp for schedule(dynamic, 1)
-            for (int64_t item = 0; item < cut.items; item++) {
-                run_item(&work, run, &cut, item);
+            for (int64_t bundle = 0; bundle < cut.bundles; bundle++) {
+                run_bundle(&work, run, &cut, bundle);
             }
             if (kernels->thread_end) {
                 kernels->thread_end();
@@ -383,12 +438,12 @@ gdn_status gdn_fused_prefill_run(const gdn_cpu_kernels *kernels, int threads, co
     }
 #endif
     const uint64_t mode = gdn_float_mode_flush();
-    gdn_chunk_work work = work_of(kernels, run, 0);
+    gdn_chunk_work work = work_of(kernels, run, 0, 1);
     if (kernels->thread_begin) {
         kernels->thread_begin();
     }
-    for (int64_t item = 0; item < cut.items; item++) {
-        run_item(&work, run, &cut, item);
+    for (int64_t bundle = 0; bundle < cut.bundles; bundle++) {
+        run_bundle(&work, run, &cut, bundle);
     }
     if (kernels->thread_end) {
         kernels->thread_end();

@@ -1,7 +1,6 @@
 /* fused_state.h */
 #include "fused_state.h"
 
-#include "fused_chunk.h"
 #include "fused_rows.h"
 #include "numeric.h"
 
@@ -43,9 +42,13 @@ void gdn_fused_load_panel(const gdn_cpu_kernels *kernels, const gdn_problem *pro
         return;
     }
     for (int v = 0; v < cols; v += B) {
-        kernels->load_rows(layout->dtype, B, K, gdn_at(data, layout->dtype, at + v * layout->v_stride),
-                           layout->v_stride, stage, K);
-        kernels->transpose(B, K, stage, K, S + v, GDN_PANEL);
+        const void *rows = gdn_at(data, layout->dtype, at + v * layout->v_stride);
+        if (layout->dtype == GDN_DTYPE_F32) {
+            kernels->transpose(B, K, rows, layout->v_stride, NULL, S + v, GDN_PANEL);
+        } else {
+            kernels->load_rows(layout->dtype, B, K, rows, layout->v_stride, stage, K);
+            kernels->transpose(B, K, stage, K, NULL, S + v, GDN_PANEL);
+        }
     }
 }
 
@@ -60,8 +63,29 @@ void gdn_fused_store_panel(const gdn_cpu_kernels *kernels, const gdn_problem *pr
         return;
     }
     for (int v = 0; v < cols; v += B) {
-        kernels->transpose(K, B, S + v, GDN_PANEL, stage, K);
-        kernels->store_rows(layout->dtype, B, K, stage, K,
-                            gdn_at_mutable(data, layout->dtype, at + v * layout->v_stride), layout->v_stride);
+        void *rows = gdn_at_mutable(data, layout->dtype, at + v * layout->v_stride);
+        if (layout->dtype == GDN_DTYPE_F32) {
+            kernels->transpose(K, B, S + v, GDN_PANEL, NULL, rows, layout->v_stride);
+        } else {
+            kernels->transpose(K, B, S + v, GDN_PANEL, NULL, stage, K);
+            kernels->store_rows(layout->dtype, B, K, stage, K, rows, layout->v_stride);
+        }
     }
+}
+
+gdn_ask gdn_fused_ask_panel(const gdn_problem *problem, const gdn_state_layout *layout, const void *data,
+                            int64_t offset, int panel)
+{
+    const int64_t size = gdn_float_bytes(layout->dtype), cols = gdn_fused_panel_columns(problem, panel);
+    gdn_ask ask = {.rows = gdn_at(data, layout->dtype, offset + (int64_t)panel * GDN_PANEL * layout->v_stride)};
+    if (layout->v_stride == 1) {
+        ask.count = problem->head_k_dim;
+        ask.bytes = (int)(cols * size);
+        ask.step = (ptrdiff_t)(layout->k_stride * size);
+    } else {
+        ask.count = (int)cols;
+        ask.bytes = (int)(problem->head_k_dim * size);
+        ask.step = (ptrdiff_t)(layout->v_stride * size);
+    }
+    return ask;
 }

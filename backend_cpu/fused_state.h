@@ -9,6 +9,21 @@
 
 #include "kernels/kernels.h"
 
+/* Panels of a head's state, and floats of it. */
+static inline int gdn_fused_panels(const gdn_problem *problem)
+{
+    return (problem->head_v_dim + GDN_PANEL - 1) / GDN_PANEL;
+}
+static inline size_t gdn_fused_state_floats(const gdn_problem *problem)
+{
+    return (size_t)gdn_fused_panels(problem) * (size_t)problem->head_k_dim * GDN_PANEL;
+}
+static inline int gdn_fused_panel_columns(const gdn_problem *problem, int panel)
+{
+    const int left = problem->head_v_dim - panel * GDN_PANEL;
+    return left < GDN_PANEL ? left : GDN_PANEL;
+}
+
 /* The arguments that say where states are, as either operation has them. */
 typedef struct gdn_state_args {
     void *state, *final_state;
@@ -35,5 +50,8 @@ void gdn_fused_load_panel(const gdn_cpu_kernels *kernels, const gdn_problem *pro
                           const void *data, int64_t offset, int panel, float *S, float *stage);
 void gdn_fused_store_panel(const gdn_cpu_kernels *kernels, const gdn_problem *problem, const gdn_state_layout *layout,
                            void *data, int64_t offset, int panel, const float *S, float *stage);
+/* The panel's rows in that memory, to be asked for ahead of time. */
+gdn_ask gdn_fused_ask_panel(const gdn_problem *problem, const gdn_state_layout *layout, const void *data,
+                            int64_t offset, int panel);
 
 #endif

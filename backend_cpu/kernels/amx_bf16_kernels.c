@@ -47,18 +47,18 @@ static void tiles_end(void)
  *
  * Operands are zero up to a whole tile of depth. */
 static void tile_product(float sums[32][GDN_PANEL], int blocks, int cols, int depth, const float *a, ptrdiff_t lda,
-                         ptrdiff_t a_block, const float *b, ptrdiff_t ldb)
+                         ptrdiff_t a_block, const float *b)
 {
     _tile_zero(0);
     _tile_zero(1);
     _tile_zero(2);
     _tile_zero(3);
-    for (int j = 0; j < depth; j += TILE_WORDS, b += TILE_WORDS * ldb) {
+    for (int j = 0; j < depth; j += TILE_WORDS, b += TILE_WORDS * GDN_PANEL) {
         _tile_loadd(4, a + j, lda * 4);
-        _tile_loadd(6, b, ldb * 4);
+        _tile_loadd(6, b, GDN_PANEL * 4);
         _tile_dpbf16ps(0, 4, 6);
         if (cols > 16) {
-            _tile_loadd(7, b + 16, ldb * 4);
+            _tile_loadd(7, b + 16, GDN_PANEL * 4);
             _tile_dpbf16ps(1, 4, 7);
         }
         if (blocks > 1) {
@@ -104,21 +104,14 @@ static void simd_product_rows(const gdn_product *p)
     _Alignas(64) float sums[32][GDN_PANEL], lower[32][GDN_PANEL];
     for (int row = 0; row < p->rows; row += 32) {
         const int left = p->rows - row, block = row / GDN_TOKEN_BLOCK, blocks = left > 16 ? 2 : 1;
-        if (p->add) {
-            ask_tile(p->add, p->add_dtype, p->ldadd, row, 0, p->add_rows, 32, 2);
-        } else {
-            ask_tile(p->out, p->out_dtype, p->ldo, row, 0, p->out_rows, 32, 2);
-        }
-        tile_product(sums, blocks, p->cols, p->depth, p->a + block * p->a_block, p->lda, p->a_block, p->b, p->ldb);
+        tile_product(sums, blocks, p->cols, p->depth, p->a + block * p->a_block, p->lda, p->a_block, p->b);
         if (p->lower) {
             const int depth = row + 32 < p->lower_depth ? row + 32 : p->lower_depth;
             tile_product(lower, blocks, p->cols, (depth + 1) / 2, p->lower + block * p->lower_block, p->lower_ld,
-                         p->lower_block, p->lower_b, GDN_PANEL);
+                         p->lower_block, p->lower_b);
         }
         for (int i = 0; i < 32 && i < left; i += 8) {
-            if (p->ask_rows) {
-                ask_rows(p, row + i);
-            }
+            ask_all(p, row + i);
             const float *low = p->lower ? lower[i] : NULL;
             if (p->cols > 16) {
                 finish_rows(p, sums[i], low, row + i, 2);

@@ -22,6 +22,14 @@ enum {
     GDN_MAX_CHUNK = 64
 };
 
+/* Rows of the caller's memory. */
+typedef struct gdn_ask {
+    const void *rows;
+    int count;
+    int bytes; /* of a row */
+    ptrdiff_t step; /* bytes */
+} gdn_ask;
+
 /* A word of an operand is a float32, and a product of words is a product; or, in the kernels that have pair_rows, a pair of
  * bfloat16, and a product of words is the sum of two products. Sums are float32 in both.
  *
@@ -30,16 +38,18 @@ enum {
  *                                                                                sum is over the pairs of these j)
  *           + add_scale[i] * add[i][c]                                           (add NULL: no such term)
  * for i < rows, c < cols. a[j][i] is at a + j * lda + (i / 16) * a_block + i % 16, or with left_row_major at
- * a + j + (i / 16) * a_block + i % 16 * lda; lower, zero for j > i, likewise. add and out are rows of any float type, strides in elements;
- * rows of add past add_rows are zeros, rows of out past out_rows are not written. out may be add. */
+ * a + j + (i / 16) * a_block + i % 16 * lda; lower, zero for j > i, likewise. With a_packed_keys (float32 `product` alone), a is
+ * the packed array of q and k read across: a[j][i] is at a + (j / 16) * a_block + i * GDN_PAIR + j % 16. add and out are rows
+ * of any float type, strides in elements; rows of add past add_rows are zeros, rows of out past out_rows are not written.
+ * out may be add. */
 typedef struct gdn_product {
     int rows; /* multiple of 8 */
     int cols; /* 16 or 32 */
     int depth; /* words, >= 0 */
     const float *a;
     ptrdiff_t lda, a_block;
-    const float *b;
-    ptrdiff_t ldb;
+    bool a_packed_keys;
+    const float *b; /* rows of GDN_PANEL words */
     const float *scale; /* NULL: 1 */
 
     int lower_depth; /* numbers */
@@ -61,12 +71,7 @@ typedef struct gdn_product {
     ptrdiff_t ldo;
     ptrdiff_t out_ahead; /* likewise */
 
-    /* Rows that the next chunk will read, `ask_bytes` each, to be asked for while this works: as many for each 8 rows of
-     * the product as gets all of them asked. */
-    const void *ask;
-    int ask_rows;
-    int ask_bytes;
-    ptrdiff_t ask_step; /* bytes */
+    gdn_ask ask[2]; /* rows that will be wanted later, asked for while this works; count 0: none */
 } gdn_product;
 
 /* Gates of `count` <= GDN_MAX_CHUNK tokens. log_decay is clamped at -104, whose exponential is 0 in float32. */
@@ -108,9 +113,10 @@ typedef struct gdn_cpu_kernels {
     /* and without scale, lower, ahead or rows left out, add and out float32, add_scale_step 0. */
     void (*product)(const gdn_product *p);
 
-    /* Forward substitution with a unit lower triangle, in place: x[i] += sum_{j < i} n[j][i] x[j], n = -L.
-     * n[j][i] of row block b is at n + b * n_block + j * GDN_PAIR + i % 16; rows a multiple of 16, cols 16 or 32. */
-    void (*solve)(int rows, int cols, const float *n, ptrdiff_t n_block, float *x, ptrdiff_t ldx);
+    /* Forward substitution with a unit lower triangle, in place: x[i] += sum_{j < i} n[j][i] x[j], n = -L; and
+     * y[i] = scale[i] x[i]. n[j][i] of row block b is at n + b * n_block + j * GDN_PAIR + i % 16; rows a multiple of 8, cols 16
+     * or 32; x and y are rows of GDN_PANEL. */
+    void (*solve)(int rows, int cols, const float *n, ptrdiff_t n_block, float *x, const float *scale, float *y);
 
     /* One row block of -L | P from k k^T | q k^T (both [rows, GDN_PAIR]; rows = tokens up to the block's end):
      *   D = exp(G_i - G_j);  out = -beta_i D (k_i k_j), i > j, else 0  |  D (q_i k_j), i >= j, else 0
@@ -129,13 +135,15 @@ typedef struct gdn_cpu_kernels {
                       ptrdiff_t ldd);
     void (*store_rows)(gdn_dtype dtype, int rows, int cols, const float *src, ptrdiff_t lds, void *dst,
                        ptrdiff_t stride);
-    /* dst[c][r] = src[r][c]; rows and cols multiples of 16 */
-    void (*transpose)(int rows, int cols, const float *src, ptrdiff_t lds, float *dst, ptrdiff_t ldd);
+    /* dst[c][r] = scale[r] src[r][c], scale NULL: 1; rows and cols multiples of 16 */
+    void (*transpose)(int rows, int cols, const float *src, ptrdiff_t lds, const float *scale, float *dst,
+                      ptrdiff_t ldd);
 
     /* x[i] *= scale[i]; cols a multiple of 16 */
     void (*scale_rows)(int rows, int cols, const float *scale, float *x, ptrdiff_t ldx);
-    /* Each row divided by its l2 norm, as `norm` says, and multiplied by scale. */
-    void (*normalize_rows)(gdn_qk_norm norm, float eps, float scale, int rows, int cols, float *x, ptrdiff_t ldx);
+    /* factor[i] = scale over the l2 norm of row i, as `norm` says; scale alone for GDN_QK_NORM_NONE */
+    void (*norm_factors)(gdn_qk_norm norm, float eps, float scale, int rows, int cols, const float *x, ptrdiff_t ldx,
+                         float *factor);
     float (*dot)(int count, const float *x, const float *y); /* count a multiple of 16 */
 
     void (*decode_vk)(const gdn_decode_step *s);

@@ -14,9 +14,11 @@ static void scalar_product(const gdn_product *p)
         const int block = i / GDN_TOKEN_BLOCK, in_block = i % GDN_TOKEN_BLOCK;
         float acc[GDN_PANEL] = {0};
         for (int j = 0; j < p->depth; j++) {
-            const float aij = p->a[j * p->lda + block * p->a_block + in_block];
+            const float aij = p->a_packed_keys
+                                  ? p->a[j / GDN_TOKEN_BLOCK * p->a_block + i * GDN_PAIR + j % GDN_TOKEN_BLOCK]
+                                  : p->a[j * p->lda + block * p->a_block + in_block];
             for (int c = 0; c < p->cols; c++) {
-                acc[c] += aij * p->b[j * p->ldb + c];
+                acc[c] += aij * p->b[j * GDN_PANEL + c];
             }
         }
         for (int c = 0; c < p->cols; c++) {
@@ -38,14 +40,18 @@ static void scalar_product(const gdn_product *p)
     }
 }
 
-static void scalar_solve(int rows, int cols, const float *n, ptrdiff_t n_block, float *x, ptrdiff_t ldx)
+static void scalar_solve(int rows, int cols, const float *n, ptrdiff_t n_block, float *x, const float *scale, float *y)
 {
-    for (int i = 1; i < rows; i++) {
+    for (int i = 0; i < rows; i++) {
         const float *ni = n + (i / GDN_TOKEN_BLOCK) * n_block + i % GDN_TOKEN_BLOCK;
+        float *xi = x + i * GDN_PANEL, *yi = y + i * GDN_PANEL;
         for (int j = 0; j < i; j++) {
             for (int c = 0; c < cols; c++) {
-                x[i * ldx + c] += ni[j * GDN_PAIR] * x[j * ldx + c];
+                xi[c] += ni[j * GDN_PAIR] * x[j * GDN_PANEL + c];
             }
+        }
+        for (int c = 0; c < cols; c++) {
+            yi[c] = scale[i] * xi[c];
         }
     }
 }
@@ -90,11 +96,13 @@ static void scalar_store_rows(gdn_dtype dtype, int rows, int cols, const float *
     }
 }
 
-static void scalar_transpose(int rows, int cols, const float *src, ptrdiff_t lds, float *dst, ptrdiff_t ldd)
+static void scalar_transpose(int rows, int cols, const float *src, ptrdiff_t lds, const float *scale, float *dst,
+                             ptrdiff_t ldd)
 {
     for (int r = 0; r < rows; r++) {
+        const float factor = scale ? scale[r] : 1.0f;
         for (int c = 0; c < cols; c++) {
-            dst[c * ldd + r] = src[r * lds + c];
+            dst[c * ldd + r] = factor * src[r * lds + c];
         }
     }
 }
@@ -117,16 +125,16 @@ static float scalar_dot(int count, const float *x, const float *y)
     return s;
 }
 
-static void scalar_normalize_rows(gdn_qk_norm norm, float eps, float scale, int rows, int cols, float *x, ptrdiff_t ldx)
+static void scalar_norm_factors(gdn_qk_norm norm, float eps, float scale, int rows, int cols, const float *x,
+                                ptrdiff_t ldx, float *factor)
 {
     for (int i = 0; i < rows; i++, x += ldx) {
-        float factor = scale;
+        factor[i] = scale;
         if (norm == GDN_QK_NORM_RSQRT) {
-            factor = scale / sqrtf(scalar_dot(cols, x, x) + eps);
+            factor[i] = scale / sqrtf(scalar_dot(cols, x, x) + eps);
         } else if (norm == GDN_QK_NORM_EPS_OUTSIDE) {
-            factor = scale / (sqrtf(scalar_dot(cols, x, x)) + eps);
+            factor[i] = scale / (sqrtf(scalar_dot(cols, x, x)) + eps);
         }
-        scalar_scale_rows(1, cols, &factor, x, ldx);
     }
 }
 
@@ -172,7 +180,7 @@ const gdn_cpu_kernels gdn_cpu_kernels_scalar = {
     .store_rows = scalar_store_rows,
     .transpose = scalar_transpose,
     .scale_rows = scalar_scale_rows,
-    .normalize_rows = scalar_normalize_rows,
+    .norm_factors = scalar_norm_factors,
     .dot = scalar_dot,
     .decode_vk = scalar_decode_vk,
     .decode_kv = scalar_decode_kv,

@@ -105,20 +105,36 @@ static void simd_store_rows(gdn_dtype dtype, int rows, int cols, const float *sr
     }
 }
 
-static void simd_transpose(int rows, int cols, const float *src, ptrdiff_t lds, float *dst, ptrdiff_t ldd)
+/* The scale of a row is, once transposed, one lane of every vector. Not inlined: in a loop, compilers keep a pointer for each
+ * row, which is more than there are registers. */
+static __attribute__((noinline)) void transpose_block(const float *src, ptrdiff_t lds, const float *scale, float *dst,
+                                                      ptrdiff_t ldd)
+{
+    vf t[VF_LANES];
+    GDN_UNROLL
+    for (int i = 0; i < VF_LANES; i++) {
+        t[i] = vf_load(src + i * lds);
+    }
+    vf_transpose(t);
+    if (scale) {
+        const vf s = vf_load(scale);
+        GDN_UNROLL
+        for (int i = 0; i < VF_LANES; i++) {
+            t[i] = vf_mul(s, t[i]);
+        }
+    }
+    GDN_UNROLL
+    for (int i = 0; i < VF_LANES; i++) {
+        vf_store(dst + i * ldd, t[i]);
+    }
+}
+
+static void simd_transpose(int rows, int cols, const float *src, ptrdiff_t lds, const float *scale, float *dst,
+                           ptrdiff_t ldd)
 {
     for (int r = 0; r < rows; r += VF_LANES) {
         for (int c = 0; c < cols; c += VF_LANES) {
-            vf t[VF_LANES];
-            GDN_UNROLL
-            for (int i = 0; i < VF_LANES; i++) {
-                t[i] = vf_load(src + (r + i) * lds + c);
-            }
-            vf_transpose(t);
-            GDN_UNROLL
-            for (int i = 0; i < VF_LANES; i++) {
-                vf_store(dst + (c + i) * ldd + r, t[i]);
-            }
+            transpose_block(src + r * lds + c, lds, scale ? scale + r : NULL, dst + c * ldd + r, ldd);
         }
     }
 }
@@ -142,17 +158,15 @@ static void simd_scale_rows(int rows, int cols, const float *scale, float *x, pt
     }
 }
 
-static void simd_normalize_rows(gdn_qk_norm norm, float eps, float scale, int rows, int cols, float *x, ptrdiff_t ldx)
+static void simd_norm_factors(gdn_qk_norm norm, float eps, float scale, int rows, int cols, const float *x,
+                              ptrdiff_t ldx, float *factor)
 {
-    float factor = scale;
     for (int i = 0; i < rows; i++, x += ldx) {
+        factor[i] = scale;
         if (norm == GDN_QK_NORM_RSQRT) {
-            factor = scale / sqrtf(simd_dot(cols, x, x) + eps);
+            factor[i] = scale / sqrtf(simd_dot(cols, x, x) + eps);
         } else if (norm == GDN_QK_NORM_EPS_OUTSIDE) {
-            factor = scale / (sqrtf(simd_dot(cols, x, x)) + eps);
-        }
-        if (factor != 1.0f) {
-            simd_scale_rows(1, cols, &factor, x, ldx);
+            factor[i] = scale / (sqrtf(simd_dot(cols, x, x)) + eps);
         }
     }
 }

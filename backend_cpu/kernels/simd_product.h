@@ -6,6 +6,10 @@
 
 #include "simd_tile.h"
 
+_Static_assert(GDN_PAIR == GDN_PANEL, "packed rows and rows of a panel are right operands alike");
+
+enum { STEPS = 2 /* of the depth in a round of the loop */ };
+
 #ifndef VF_WORD
 /* Numbers in a word of an operand, and the product of words. */
 #define VF_WORD 1
@@ -15,42 +19,78 @@ GDN_INLINE vf vf_word_fma(vf a, vf b, vf c)
 }
 #endif
 
-/* acc[i][c] += sum_{j < depth} a[j * lda + i] * b[j * ldb + c] */
-GDN_INLINE void accumulate(vf acc[TILE_ROWS_MAX][TILE_VECTORS_MAX], int depth, const float *a, ptrdiff_t lda,
-                           const float *b, ptrdiff_t ldb, const int ROWS, const int VECTORS)
+/* One step of the depth: acc[i][c] += a[i * A_ROW] * b[c] */
+GDN_INLINE void accumulate_step(vf acc[TILE_ROWS_MAX][TILE_VECTORS_MAX], const float *a, const float *b, const int ROWS,
+                                const int VECTORS, const int A_ROW)
 {
-    for (int j = 0; j < depth; j++, a += lda, b += ldb) {
-        vf bj[TILE_VECTORS_MAX];
+    vf bj[TILE_VECTORS_MAX];
+    GDN_UNROLL
+    for (int c = 0; c < VECTORS; c++) {
+        bj[c] = vf_load(b + c * VF_LANES);
+    }
+    GDN_UNROLL
+    for (int i = 0; i < ROWS; i++) {
+        const vf aij = vf_set1(a[i * A_ROW]);
         GDN_UNROLL
         for (int c = 0; c < VECTORS; c++) {
-            bj[c] = vf_load(b + c * VF_LANES);
-        }
-        GDN_UNROLL
-        for (int i = 0; i < ROWS; i++) {
-            const vf aij = vf_set1(a[i]);
-            GDN_UNROLL
-            for (int c = 0; c < VECTORS; c++) {
-                acc[i][c] = vf_word_fma(aij, bj[c], acc[i][c]);
-            }
+            acc[i][c] = vf_word_fma(aij, bj[c], acc[i][c]);
         }
     }
 }
 
-/* PLAIN: only `add` of float32, one add_scale, and all rows of a float32 out: nothing but the products' own work. */
-GDN_INLINE void product_tile(const gdn_product *p, int row, int col, const int ROWS, const int VECTORS, const int PLAIN)
+/* acc[i][c] += sum_{j < depth} a[j * lda + i * A_ROW] * b[j * GDN_PANEL + c] */
+GDN_INLINE void accumulate(vf acc[TILE_ROWS_MAX][TILE_VECTORS_MAX], int depth, const float *a, ptrdiff_t lda,
+                           const float *b, const int ROWS, const int VECTORS, const int A_ROW)
+{
+    int j = 0;
+    for (; j + STEPS <= depth; j += STEPS) {
+        GDN_UNROLL
+        for (int s = 0; s < STEPS; s++, a += lda, b += GDN_PANEL) {
+            accumulate_step(acc, a, b, ROWS, VECTORS, A_ROW);
+        }
+    }
+    for (; j < depth; j++, a += lda, b += GDN_PANEL) {
+        accumulate_step(acc, a, b, ROWS, VECTORS, A_ROW);
+    }
+}
+
+/* What a tile is of: product_rows; product; product with a_packed_keys. */
+enum { TILE_OF_ROWS, TILE_PLAIN, TILE_OF_KEYS, TILE_KINDS };
+
+/* The end of a tile of `product`: only `add` of float32, one add_scale, and all rows of a float32 out. */
+GDN_INLINE void finish_plain(const gdn_product *p, vf acc[TILE_ROWS_MAX][TILE_VECTORS_MAX], int row, int col,
+                             const int ROWS, const int VECTORS)
+{
+    /* Copies: a store could change *p, as far as the compiler knows. */
+    float *const out = (float *)p->out + row * p->ldo + col;
+    const ptrdiff_t ldo = p->ldo, ldadd = p->ldadd;
+    if (p->add) {
+        const float *const add = (const float *)p->add + row * ldadd + col;
+        const vf s = vf_set1(p->add_scale[0]);
+        GDN_UNROLL
+        for (int i = 0; i < ROWS; i++) {
+            GDN_UNROLL
+            for (int c = 0; c < VECTORS; c++) {
+                acc[i][c] = vf_fma(s, vf_load(add + i * ldadd + c * VF_LANES), acc[i][c]);
+            }
+        }
+    }
+    GDN_UNROLL
+    for (int i = 0; i < ROWS; i++) {
+        GDN_UNROLL
+        for (int c = 0; c < VECTORS; c++) {
+            vf_store(out + i * ldo + c * VF_LANES, acc[i][c]);
+        }
+    }
+}
+
+GDN_INLINE void product_tile(const gdn_product *p, int row, int col, const int ROWS, const int VECTORS, const int KIND)
 {
     const int block = row / GDN_TOKEN_BLOCK, in_block = row % GDN_TOKEN_BLOCK;
     vf acc[TILE_ROWS_MAX][TILE_VECTORS_MAX];
 
-    if (!PLAIN) {
-        if (p->ask_rows && col == 0) {
-            ask_rows(p, row);
-        }
-        if (p->add) {
-            ask_tile(p->add, p->add_dtype, p->ldadd, row, col, p->add_rows, ROWS, VECTORS);
-        } else {
-            ask_tile(p->out, p->out_dtype, p->ldo, row, col, p->out_rows, ROWS, VECTORS);
-        }
+    if (col == 0) {
+        ask_all(p, row);
     }
     GDN_UNROLL
     for (int i = 0; i < ROWS; i++) {
@@ -59,21 +99,17 @@ GDN_INLINE void product_tile(const gdn_product *p, int row, int col, const int R
             acc[i][c] = vf_zero();
         }
     }
-    accumulate(acc, p->depth, p->a + block * p->a_block + in_block, p->lda, p->b + col, p->ldb, ROWS, VECTORS);
-    if (PLAIN) {
-        float *out = (float *)p->out + row * p->ldo + col;
-        const float *add = p->add ? (const float *)p->add + row * p->ldadd + col : NULL;
-        const vf s = p->add ? vf_set1(p->add_scale[0]) : vf_zero();
-        GDN_UNROLL
-        for (int i = 0; i < ROWS; i++) {
-            GDN_UNROLL
-            for (int c = 0; c < VECTORS; c++) {
-                if (p->add) {
-                    acc[i][c] = vf_fma(s, vf_load(add + i * p->ldadd + c * VF_LANES), acc[i][c]);
-                }
-                vf_store(out + i * p->ldo + c * VF_LANES, acc[i][c]);
-            }
+    if (KIND == TILE_OF_KEYS) {
+        for (int j = 0; j < p->depth; j += GDN_TOKEN_BLOCK) {
+            const int depth = p->depth - j < GDN_TOKEN_BLOCK ? p->depth - j : GDN_TOKEN_BLOCK;
+            accumulate(acc, depth, p->a + j / GDN_TOKEN_BLOCK * p->a_block + row * GDN_PAIR, 1,
+                       p->b + j * GDN_PANEL + col, ROWS, VECTORS, GDN_PAIR);
         }
+    } else {
+        accumulate(acc, p->depth, p->a + block * p->a_block + in_block, p->lda, p->b + col, ROWS, VECTORS, 1);
+    }
+    if (KIND != TILE_OF_ROWS) {
+        finish_plain(p, acc, row, col, ROWS, VECTORS);
         return;
     }
     if (p->scale) {
@@ -89,7 +125,7 @@ GDN_INLINE void product_tile(const gdn_product *p, int row, int col, const int R
     if (p->lower) {
         const int depth = row + ROWS < p->lower_depth ? row + ROWS : p->lower_depth;
         accumulate(acc, (depth + VF_WORD - 1) / VF_WORD, p->lower + block * p->lower_block + in_block, p->lower_ld,
-                   p->lower_b + col, GDN_PANEL, ROWS, VECTORS);
+                   p->lower_b + col, ROWS, VECTORS, 1);
     }
     if (p->add) {
         add_rows(p, acc, row, col, ROWS, VECTORS);
@@ -97,43 +133,62 @@ GDN_INLINE void product_tile(const gdn_product *p, int row, int col, const int R
     store_rows(p, acc, row, col, ROWS, VECTORS);
 }
 
-GDN_INLINE void product_columns(const gdn_product *p, int col, const int VECTORS, const int PLAIN)
-{
-    int row = 0;
-    while (row < p->rows) {
-        /* A tile stays inside a block of 16 rows, where a jumps. Tiles of 6 leave no 2: 6 + 6 + 4, or 4 + 4. */
-        int left = GDN_TOKEN_BLOCK - row % GDN_TOKEN_BLOCK;
-        left = left < p->rows - row ? left : p->rows - row;
-        if (left >= PRODUCT_ROWS && left - PRODUCT_ROWS != 2) {
-            product_tile(p, row, col, PRODUCT_ROWS, VECTORS, PLAIN);
-            row += PRODUCT_ROWS;
-        } else {
-            product_tile(p, row, col, 4, VECTORS, PLAIN);
-            row += 4;
-        }
+/* Each kind and size is a function of its own: in one body, compilers run out of registers for the addresses of all. */
+typedef void (*tile_fn)(const gdn_product *p, int row, int col);
+#define TILE(name, rows, vectors, kind)                                                \
+    static __attribute__((noinline)) void name(const gdn_product *p, int row, int col) \
+    {                                                                                  \
+        product_tile(p, row, col, rows, vectors, kind);                                \
     }
-}
+TILE(rows_tile_1, PRODUCT_ROWS, 1, TILE_OF_ROWS)
+TILE(rows_tile_2, PRODUCT_ROWS, 2, TILE_OF_ROWS)
+TILE(plain_tile_1, PRODUCT_ROWS, 1, TILE_PLAIN)
+TILE(plain_tile_2, PRODUCT_ROWS, 2, TILE_PLAIN)
+TILE(keys_tile_1, PRODUCT_ROWS, 1, TILE_OF_KEYS)
+TILE(keys_tile_2, PRODUCT_ROWS, 2, TILE_OF_KEYS)
+TILE(rows_four_1, 4, 1, TILE_OF_ROWS)
+TILE(rows_four_2, 4, 2, TILE_OF_ROWS)
+TILE(plain_four_1, 4, 1, TILE_PLAIN)
+TILE(plain_four_2, 4, 2, TILE_PLAIN)
+TILE(keys_four_1, 4, 1, TILE_OF_KEYS)
+TILE(keys_four_2, 4, 2, TILE_OF_KEYS)
+#undef TILE
 
-GDN_INLINE void product_all(const gdn_product *p, const int PLAIN)
+/* [kind][4 rows][2 vectors] */
+static const tile_fn tiles[TILE_KINDS][2][2] = {
+    {{rows_tile_1, rows_tile_2}, {rows_four_1, rows_four_2}},
+    {{plain_tile_1, plain_tile_2}, {plain_four_1, plain_four_2}},
+    {{keys_tile_1, keys_tile_2}, {keys_four_1, keys_four_2}},
+};
+
+static void product_all(const gdn_product *p, int kind)
 {
-    const int step = 2 * VF_LANES;
-    int col = 0;
-    for (; col + step <= p->cols; col += step) {
-        product_columns(p, col, 2, PLAIN);
-    }
-    if (col < p->cols) {
-        product_columns(p, col, 1, PLAIN);
+    for (int col = 0, vectors; col < p->cols; col += vectors * VF_LANES) {
+        vectors = col + 2 * VF_LANES <= p->cols ? 2 : 1;
+        const tile_fn tile = tiles[kind][0][vectors - 1], tile_of_4 = tiles[kind][1][vectors - 1];
+        for (int row = 0; row < p->rows;) {
+            /* A tile stays inside a block of 16 rows, where a jumps. Tiles of 6 leave no 2: 6 + 6 + 4, or 4 + 4. */
+            int left = GDN_TOKEN_BLOCK - row % GDN_TOKEN_BLOCK;
+            left = left < p->rows - row ? left : p->rows - row;
+            if (PRODUCT_ROWS == 8 || (left >= PRODUCT_ROWS && left - PRODUCT_ROWS != 2)) {
+                tile(p, row, col);
+                row += PRODUCT_ROWS;
+            } else {
+                tile_of_4(p, row, col);
+                row += 4;
+            }
+        }
     }
 }
 
 static void simd_product(const gdn_product *p)
 {
-    product_all(p, 1);
+    product_all(p, p->a_packed_keys ? TILE_OF_KEYS : TILE_PLAIN);
 }
 
 static void simd_product_rows(const gdn_product *p)
 {
-    product_all(p, 0);
+    product_all(p, TILE_OF_ROWS);
 }
 
 #endif /* GDN_SIMD_PRODUCT_H */

@@ -4,7 +4,8 @@
 
 #include "simd_tile.h"
 
-GDN_INLINE void solve_columns(int rows, const float *n, ptrdiff_t n_block, float *x, ptrdiff_t ldx, const int VECTORS)
+GDN_INLINE void solve_columns(int rows, const float *n, ptrdiff_t n_block, float *x, const float *scale, float *y,
+                              const int VECTORS)
 {
     for (int row = 0; row < rows; row += SOLVE_ROWS) {
         const float *nb = n + (row / GDN_TOKEN_BLOCK) * n_block + row % GDN_TOKEN_BLOCK;
@@ -14,14 +15,14 @@ GDN_INLINE void solve_columns(int rows, const float *n, ptrdiff_t n_block, float
         for (int i = 0; i < SOLVE_ROWS; i++) {
             GDN_UNROLL
             for (int c = 0; c < VECTORS; c++) {
-                acc[i][c] = vf_load(x + (row + i) * ldx + c * VF_LANES);
+                acc[i][c] = vf_load(x + (row + i) * GDN_PANEL + c * VF_LANES);
             }
         }
         for (int j = 0; j < row; j++, nb += GDN_PAIR) {
             vf xj[TILE_VECTORS_MAX];
             GDN_UNROLL
             for (int c = 0; c < VECTORS; c++) {
-                xj[c] = vf_load(x + j * ldx + c * VF_LANES);
+                xj[c] = vf_load(x + j * GDN_PANEL + c * VF_LANES);
             }
             GDN_UNROLL
             for (int i = 0; i < SOLVE_ROWS; i++) {
@@ -50,21 +51,23 @@ GDN_INLINE void solve_columns(int rows, const float *n, ptrdiff_t n_block, float
         for (int i = 0; i < SOLVE_ROWS; i++) {
             GDN_UNROLL
             for (int c = 0; c < VECTORS; c++) {
-                vf_store(x + (row + i) * ldx + c * VF_LANES, acc[i][c]);
+                const int at = (row + i) * GDN_PANEL + c * VF_LANES;
+                vf_store(x + at, acc[i][c]);
+                vf_store(y + at, vf_mul(vf_set1(scale[row + i]), acc[i][c]));
             }
         }
     }
 }
 
-static void simd_solve(int rows, int cols, const float *n, ptrdiff_t n_block, float *x, ptrdiff_t ldx)
+static void simd_solve(int rows, int cols, const float *n, ptrdiff_t n_block, float *x, const float *scale, float *y)
 {
     const int step = 2 * VF_LANES;
     int col = 0;
     for (; col + step <= cols; col += step) {
-        solve_columns(rows, n, n_block, x + col, ldx, 2);
+        solve_columns(rows, n, n_block, x + col, scale, y + col, 2);
     }
     if (col < cols) {
-        solve_columns(rows, n, n_block, x + col, ldx, 1);
+        solve_columns(rows, n, n_block, x + col, scale, y + col, 1);
     }
 }
 

@@ -36,8 +36,7 @@ GDN_INLINE void store_any(gdn_dtype dtype, void *data, ptrdiff_t at, vf x)
 
 /* The caller's rows are far apart: token strides are kilobytes, beyond what a hardware prefetcher follows. What the next
  * chunk will want is asked for a few lines at a time, since a processor drops requests that come in a burst, and into the
- * second-level cache, since the first has too few places for lines a power of two apart. What this tile will want at its
- * end is asked for at its start, into the first. */
+ * second-level cache, since the first has too few places for lines a power of two apart. */
 GDN_INLINE void ask_line_range(const char *row, int bytes)
 {
     for (int b = 0; b < bytes; b += 64) {
@@ -51,29 +50,27 @@ GDN_INLINE void ask_ahead(const void *data, gdn_dtype dtype, ptrdiff_t at, ptrdi
     ask_line_range((const char *)data + at * size + ahead, cols * size);
 }
 
-GDN_INLINE void ask_tile(const void *data, gdn_dtype dtype, ptrdiff_t stride, int row, int col, int valid,
-                         const int ROWS, const int VECTORS)
+/* The share of a tile: as many rows for each 8 of the product as gets all of them asked. */
+GDN_INLINE void ask_rows(const gdn_ask *ask, int row, int rows)
 {
-    const int size = dtype == GDN_DTYPE_F32 ? 4 : 2;
-    for (int i = row; i < row + ROWS && i < valid; i++) {
-        const char *at = (const char *)data + (i * stride + col) * size;
-        for (int b = 0; b < VECTORS * VF_LANES * size; b += 64) {
-            __builtin_prefetch(at + b, 0, 3);
+    const int share = (ask->count * 8 + rows - 1) / rows, first = (row + 7) / 8 * share;
+    for (int i = first; i < first + share && i < ask->count; i++) {
+        ask_line_range((const char *)ask->rows + i * ask->step, ask->bytes);
+    }
+}
+
+GDN_INLINE void ask_all(const gdn_product *p, int row)
+{
+    for (int i = 0; i < 2; i++) {
+        if (p->ask[i].count) {
+            ask_rows(&p->ask[i], row, p->rows);
         }
     }
 }
 
-GDN_INLINE void ask_rows(const gdn_product *p, int row)
-{
-    const int tiles = p->rows / 8, tile = (row + 7) / 8;
-    for (int i = p->ask_rows * tile / tiles; i < p->ask_rows * (tile + 1) / tiles && i < p->ask_rows; i++) {
-        ask_line_range((const char *)p->ask + i * p->ask_step, p->ask_bytes);
-    }
-}
-
 /* Rows row .. row + ROWS - 1 of the caller's tensor, added and asked for ahead. */
-GDN_INLINE void add_rows(const gdn_product *p, vf acc[TILE_ROWS_MAX][TILE_VECTORS_MAX], int row, int col,
-                         const int ROWS, const int VECTORS)
+GDN_INLINE void add_rows_of(const gdn_product *p, vf acc[TILE_ROWS_MAX][TILE_VECTORS_MAX], int row, int col,
+                            const int ROWS, const int VECTORS, const gdn_dtype DTYPE)
 {
     GDN_UNROLL
     for (int i = 0; i < ROWS; i++) {
@@ -82,17 +79,17 @@ GDN_INLINE void add_rows(const gdn_product *p, vf acc[TILE_ROWS_MAX][TILE_VECTOR
             const ptrdiff_t at = (row + i) * p->ldadd + col;
             GDN_UNROLL
             for (int c = 0; c < VECTORS; c++) {
-                acc[i][c] = vf_fma(s, load_any(p->add_dtype, p->add, at + c * VF_LANES), acc[i][c]);
+                acc[i][c] = vf_fma(s, load_any(DTYPE, p->add, at + c * VF_LANES), acc[i][c]);
             }
             if (p->add_ahead) {
-                ask_ahead(p->add, p->add_dtype, at, p->add_ahead, VECTORS * VF_LANES);
+                ask_ahead(p->add, DTYPE, at, p->add_ahead, VECTORS * VF_LANES);
             }
         }
     }
 }
 
-GDN_INLINE void store_rows(const gdn_product *p, vf acc[TILE_ROWS_MAX][TILE_VECTORS_MAX], int row, int col,
-                           const int ROWS, const int VECTORS)
+GDN_INLINE void store_rows_of(const gdn_product *p, vf acc[TILE_ROWS_MAX][TILE_VECTORS_MAX], int row, int col,
+                              const int ROWS, const int VECTORS, const gdn_dtype DTYPE)
 {
     GDN_UNROLL
     for (int i = 0; i < ROWS; i++) {
@@ -100,12 +97,37 @@ GDN_INLINE void store_rows(const gdn_product *p, vf acc[TILE_ROWS_MAX][TILE_VECT
             const ptrdiff_t at = (row + i) * p->ldo + col;
             GDN_UNROLL
             for (int c = 0; c < VECTORS; c++) {
-                store_any(p->out_dtype, p->out, at + c * VF_LANES, acc[i][c]);
+                store_any(DTYPE, p->out, at + c * VF_LANES, acc[i][c]);
             }
             if (p->out_ahead) {
-                ask_ahead(p->out, p->out_dtype, at, p->out_ahead, VECTORS * VF_LANES);
+                ask_ahead(p->out, DTYPE, at, p->out_ahead, VECTORS * VF_LANES);
             }
         }
+    }
+}
+
+/* The type is asked once a tile. */
+GDN_INLINE void add_rows(const gdn_product *p, vf acc[TILE_ROWS_MAX][TILE_VECTORS_MAX], int row, int col,
+                         const int ROWS, const int VECTORS)
+{
+    if (p->add_dtype == GDN_DTYPE_F32) {
+        add_rows_of(p, acc, row, col, ROWS, VECTORS, GDN_DTYPE_F32);
+    } else if (p->add_dtype == GDN_DTYPE_BF16) {
+        add_rows_of(p, acc, row, col, ROWS, VECTORS, GDN_DTYPE_BF16);
+    } else {
+        add_rows_of(p, acc, row, col, ROWS, VECTORS, GDN_DTYPE_F16);
+    }
+}
+
+GDN_INLINE void store_rows(const gdn_product *p, vf acc[TILE_ROWS_MAX][TILE_VECTORS_MAX], int row, int col,
+                           const int ROWS, const int VECTORS)
+{
+    if (p->out_dtype == GDN_DTYPE_F32) {
+        store_rows_of(p, acc, row, col, ROWS, VECTORS, GDN_DTYPE_F32);
+    } else if (p->out_dtype == GDN_DTYPE_BF16) {
+        store_rows_of(p, acc, row, col, ROWS, VECTORS, GDN_DTYPE_BF16);
+    } else {
+        store_rows_of(p, acc, row, col, ROWS, VECTORS, GDN_DTYPE_F16);
     }
 }
 
