@@ -7,6 +7,7 @@ set -uo pipefail
 "$(dirname "$0")/setup.sh" all || exit 1
 . "$(dirname "${BASH_SOURCE[0]}")/steps.sh"
 
+unset OPENBLAS_CORETYPE OPENBLAS_NUM_THREADS # which kernels and threads, the matrix below says
 only=${1:-}
 triplet=$(gcc -print-multiarch)
 
