@@ -39,7 +39,9 @@ static void sweep(const case_spec *base, int64_t longest, int64_t stride)
                                    .o = ref.o,
                                    .token_written = (bool[512]){false},
                                    .state = ref.checkpoints + (length - 1) * state,
-                                   .row_done = (bool[]){true}};
+                                   .row_done = (bool[]){true},
+                                   .o_terms = ref.o_terms,
+                                   .state_terms = ref.checkpoint_terms + (length - 1) * spec.num_v_heads};
         memset(prefix.token_written, 1, (size_t)length);
         complaints += judge_case(&c, &prefix);
         case_free(&c);
