@@ -18,7 +18,8 @@ fail() {
 expect() {
     wanted=$1
     shift
-    "$gdn" "$@" >"$scratch/out" 2>"$scratch/err"
+    # Unquoted: the emulator's words, or nothing.
+    ${GDN_TEST_EMULATOR:-} "$gdn" "$@" >"$scratch/out" 2>"$scratch/err"
     code=$?
     [ "$code" -eq "$wanted" ] || fail "gdn $*: exit code $code, expected $wanted: $(cat "$scratch/err")"
 }
