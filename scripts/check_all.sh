@@ -111,7 +111,7 @@ maybe "without BLAS and OpenMP" build_and_test noblas
 maybe "thread sanitizer" build_and_test tsan
 maybe "thread sanitizer, OpenMP with archer" tsan_openmp
 maybe "valgrind, plain" under_valgrind scalar '\.(scalar|avx2)$'
-maybe "valgrind, AVX2" under_valgrind avx2 '\.(generic|scalar|avx2)$'
+maybe "valgrind, AVX2" under_valgrind avx2 '\.(generic|scalar|avx2)$|^test_(cpu_fused|cpu_kernels|formulas)' # the plain run has all of these
 maybe "mutants" scripts/mutants.sh
 
 tree release -DCMAKE_BUILD_TYPE=Release >/dev/null || exit 1
