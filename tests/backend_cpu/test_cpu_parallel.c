@@ -9,6 +9,9 @@
 #include <stdatomic.h>
 #include <sys/wait.h>
 #include <unistd.h>
+#if defined(__x86_64__)
+#include <xmmintrin.h>
+#endif
 
 enum { MOST = 1000 };
 
@@ -29,9 +32,26 @@ static void count_range(const void *task, int64_t begin, int64_t end)
     }
 }
 
+/* Whether there is such a mode at all: valgrind has none. */
+static bool machine_can_flush(void)
+{
+#if defined(__x86_64__)
+    const unsigned mode = _mm_getcsr();
+    _mm_setcsr(mode | 0x8000);
+    const bool can = (_mm_getcsr() & 0x8000) != 0;
+    _mm_setcsr(mode);
+    return can;
+#elif defined(__aarch64__)
+    return true;
+#else
+    return false;
+#endif
+}
+
 static void each_item_runs_once(void **unused)
 {
     (void)unused;
+    const bool flushes = machine_can_flush();
     static const int64_t sizes[] = {0, 1, 2, 3, 16, 17, 999, 1000};
     static const int64_t costs[] = {0, 1, 1000, 1000000, INT64_C(1) << 40};
     for (size_t t = 0; t < COUNT_OF(fixture_threads); t++) {
@@ -44,9 +64,9 @@ static void each_item_runs_once(void **unused)
             for (int64_t i = 0; i < MOST; i++) {
                 assert_int_equal(c.times[i], i < size);
             }
-#if defined(__x86_64__) || defined(__aarch64__)
-            assert_int_equal(c.subnormal_results, 0);
-#endif
+            if (flushes) {
+                assert_int_equal(c.subnormal_results, 0);
+            }
         }
         fixture_close(device);
     }

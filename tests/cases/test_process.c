@@ -242,6 +242,9 @@ static void subnormal_states_leave_the_callers_modes_alone(void **unused)
                               0x1f80 | 0x2000}; /* default, flush to zero, round to zero, down */
     for (size_t i = 0; i < COUNT_OF(modes); i++) {
         _mm_setcsr(modes[i]);
+        if (_mm_getcsr() != modes[i]) {
+            continue; /* valgrind knows rounding modes alone */
+        }
         const gdn_status status = case_run(test_context(), &c, NULL);
         const unsigned after = _mm_getcsr();
         _mm_setcsr(0x1f80);
