@@ -2,7 +2,7 @@
  *
  *     S_(n+1) = E_n S_n + F_n, from segment to segment; S_1 = F_0, which began at the sequence's real state
  *
- * in float32. One block has 16 columns of V of one (sequence, value head); the next E is loaded while one is used.
+ * in float32. One block has 8 or 16 columns of V of one (sequence, value head); the next E is loaded while one is used.
  * S_(n+1) replaces F_n. E is stored transposed, [K, K], S and F as states, [V, K].
  */
 #ifndef GDN_CUDA_SM90_JOIN_KERNEL_CUH
@@ -17,14 +17,12 @@ namespace sm90
 {
 
 constexpr int kJoinThreads = 256;
-constexpr int kJoinColumns = 16; /* of V */
-constexpr int kJoinBlocks = GDN_SM90_DIM / kJoinColumns;
 
-struct JoinMap {
+template <int kColumns> struct JoinMap {
     static constexpr uint32_t kEBytes = GDN_SM90_DIM * GDN_SM90_DIM * 4;
     static constexpr uint32_t kE = 0; /* two buffers */
-    static constexpr uint32_t kS = kE + 2 * kEBytes; /* float[kJoinColumns][128] */
-    static constexpr uint32_t kBarriers = kS + kJoinColumns * GDN_SM90_DIM * 4; /* E has arrived */
+    static constexpr uint32_t kS = kE + 2 * kEBytes; /* float[kColumns][128] */
+    static constexpr uint32_t kBarriers = kS + kColumns * GDN_SM90_DIM * 4; /* E has arrived */
     static constexpr uint32_t kBytes = kBarriers + 16;
 };
 
@@ -61,67 +59,74 @@ __device__ __forceinline__ float *entry_of(const gdn_sm90_prefill &p, float *dat
     return data + (static_cast<int64_t>(segment_entry(slot)) * p.num_v_heads + head) * (GDN_SM90_DIM * GDN_SM90_DIM);
 }
 
+template <int kColumns>
 __device__ __forceinline__ void load_E(const gdn_sm90_prefill &p, const Joints &joints, int n, int head, uint32_t base,
                                        int buffer)
 {
-    const uint32_t barrier = base + JoinMap::kBarriers + 8 * buffer;
-    mbarrier_arrive_expect(barrier, JoinMap::kEBytes);
-    bulk_load(base + JoinMap::kE + buffer * JoinMap::kEBytes,
-              entry_of(p, p.segment_E, joints.first_slot + n * joints.length, head), JoinMap::kEBytes, barrier);
+    using Map = JoinMap<kColumns>;
+    const uint32_t barrier = base + Map::kBarriers + 8 * buffer;
+    mbarrier_arrive_expect(barrier, Map::kEBytes);
+    bulk_load(base + Map::kE + buffer * Map::kEBytes,
+              entry_of(p, p.segment_E, joints.first_slot + n * joints.length, head), Map::kEBytes, barrier);
 }
 
-static __global__ void __launch_bounds__(kJoinThreads, 1) join_kernel(const __grid_constant__ gdn_sm90_prefill p)
+template <int kColumns>
+__global__ void __launch_bounds__(kJoinThreads, 1) join_kernel(const __grid_constant__ gdn_sm90_prefill p)
 {
 #ifdef GDN_SM90_HAS_CODE
+    using Map = JoinMap<kColumns>;
+    constexpr int kHeadBlocks = GDN_SM90_DIM / kColumns; /* of a head */
     const uint32_t base = shared_memory_base();
     const int k = threadIdx.x % GDN_SM90_DIM;
-    const int v_first = threadIdx.x / GDN_SM90_DIM * (kJoinColumns / 2);
+    const int v_first = threadIdx.x / GDN_SM90_DIM * (kColumns / 2);
     if (threadIdx.x == 0) {
-        mbarrier_init(base + JoinMap::kBarriers, 1);
-        mbarrier_init(base + JoinMap::kBarriers + 8, 1);
+        mbarrier_init(base + Map::kBarriers, 1);
+        mbarrier_init(base + Map::kBarriers + 8, 1);
         fence_mbarrier_init();
     }
     __syncthreads();
 
     const Wave wave = wave_of(p);
     const WaveSequences sequences = sequences_of(p, wave);
-    const int64_t items = static_cast<int64_t>(sequences.count) * p.num_v_heads * kJoinBlocks;
+    const int64_t items = static_cast<int64_t>(sequences.count) * p.num_v_heads * kHeadBlocks;
     uint32_t parity = 0; /* bit b: of buffer b */
     for (int64_t item = blockIdx.x; item < items; item += gridDim.x) {
-        const int block = static_cast<int>(item % kJoinBlocks);
-        const int head = static_cast<int>(item / kJoinBlocks % p.num_v_heads);
-        const int seq = sequences.first + static_cast<int>(item / kJoinBlocks / p.num_v_heads);
+        const int block = static_cast<int>(item % kHeadBlocks);
+        const int head = static_cast<int>(item / kHeadBlocks % p.num_v_heads);
+        const int seq = sequences.first + static_cast<int>(item / kHeadBlocks / p.num_v_heads);
         const Joints joints = find_joints(p, wave, seq);
         if (joints.count < 0 || (joints.count == 0 && joints.ends)) {
             continue;
         }
-        /* Element (v, k) of this thread's eight columns, from (v_first, k) on. */
-        const int64_t at = static_cast<int64_t>(block * kJoinColumns + v_first) * GDN_SM90_DIM + k;
+        /* Element (v, k) of this thread's columns, from (v_first, k) on. */
+        const int64_t at = static_cast<int64_t>(block * kColumns + v_first) * GDN_SM90_DIM + k;
         if (threadIdx.x == 0) {
             for (int n = 0; n < joints.count && n < 2; ++n) {
-                load_E(p, joints, n, head, base, n);
+                load_E<kColumns>(p, joints, n, head, base, n);
             }
         }
         const float *const start = joints.starts
                                        ? entry_of(p, p.segment_F, joints.first_slot - joints.length, head)
                                        : p.carry_in + static_cast<int64_t>(head) * GDN_SM90_DIM * GDN_SM90_DIM;
-        float S[kJoinColumns / 2];
+        float S[kColumns / 2];
 #pragma unroll
-        for (int v = 0; v < kJoinColumns / 2; ++v) {
+        for (int v = 0; v < kColumns / 2; ++v) {
             S[v] = start[at + v * GDN_SM90_DIM];
         }
         for (int n = 0; n < joints.count; ++n) {
             const int buffer = n % 2;
             float *const F = entry_of(p, p.segment_F, joints.first_slot + n * joints.length, head) + at;
+            float f[kColumns / 2];
 #pragma unroll
-            for (int v = 0; v < kJoinColumns / 2; ++v) {
-                store_shared_float(base + JoinMap::kS + 4 * ((v_first + v) * GDN_SM90_DIM + k), S[v]);
-                S[v] = F[v * GDN_SM90_DIM];
+            for (int v = 0; v < kColumns / 2; ++v) {
+                store_shared_float(base + Map::kS + 4 * ((v_first + v) * GDN_SM90_DIM + k), S[v]);
+                f[v] = F[v * GDN_SM90_DIM];
+                S[v] = 0.0f;
             }
             __syncthreads();
-            mbarrier_wait(base + JoinMap::kBarriers + 8 * buffer, parity >> buffer & 1);
+            mbarrier_wait(base + Map::kBarriers + 8 * buffer, parity >> buffer & 1);
             parity ^= 1u << buffer;
-            const uint32_t E = base + JoinMap::kE + buffer * JoinMap::kEBytes + 4 * k;
+            const uint32_t E = base + Map::kE + buffer * Map::kEBytes + 4 * k;
 #pragma unroll 4
             for (int i = 0; i < GDN_SM90_DIM; i += 4) {
                 float e[4];
@@ -130,8 +135,8 @@ static __global__ void __launch_bounds__(kJoinThreads, 1) join_kernel(const __gr
                     e[j] = load_shared_float(E + 4 * (i + j) * GDN_SM90_DIM);
                 }
 #pragma unroll
-                for (int v = 0; v < kJoinColumns / 2; ++v) {
-                    const uint4 s = load_shared_16(base + JoinMap::kS + 4 * ((v_first + v) * GDN_SM90_DIM + i));
+                for (int v = 0; v < kColumns / 2; ++v) {
+                    const uint4 s = load_shared_16(base + Map::kS + 4 * ((v_first + v) * GDN_SM90_DIM + i));
                     S[v] = fmaf(__uint_as_float(s.x), e[0], S[v]);
                     S[v] = fmaf(__uint_as_float(s.y), e[1], S[v]);
                     S[v] = fmaf(__uint_as_float(s.z), e[2], S[v]);
@@ -139,18 +144,19 @@ static __global__ void __launch_bounds__(kJoinThreads, 1) join_kernel(const __gr
                 }
             }
 #pragma unroll
-            for (int v = 0; v < kJoinColumns / 2; ++v) {
+            for (int v = 0; v < kColumns / 2; ++v) {
+                S[v] += f[v];
                 F[v * GDN_SM90_DIM] = S[v];
             }
             __syncthreads(); /* E and S have been read */
             if (threadIdx.x == 0 && n + 2 < joints.count) {
-                load_E(p, joints, n + 2, head, base, buffer);
+                load_E<kColumns>(p, joints, n + 2, head, base, buffer);
             }
         }
         if (!joints.ends) {
             float *const carry = p.carry_out + static_cast<int64_t>(head) * GDN_SM90_DIM * GDN_SM90_DIM + at;
 #pragma unroll
-            for (int v = 0; v < kJoinColumns / 2; ++v) {
+            for (int v = 0; v < kColumns / 2; ++v) {
                 carry[v * GDN_SM90_DIM] = S[v];
             }
         }

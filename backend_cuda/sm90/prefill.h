@@ -152,6 +152,8 @@ typedef struct gdn_sm90_prefill {
     int32_t wave_slots;
     const gdn_sm90_wave *wave; /* (optional) in device memory: waves that are not cut inside a segment */
     gdn_sm90_run *runs; /* [num_seqs] */
+    uint32_t
+        *taken; /* [2]: items that blocks of state_only and of state_output took after their first; prep resets it */
     unsigned char *records; /* [wave_slots, num_v_heads] of GDN_SM90_RECORD_BYTES */
     unsigned char
         *packed_qk; /* (optional) [wave_slots, num_k_heads] of GDN_SM90_PACKED_BYTES: tiles of normalised k, q */
@@ -161,17 +163,18 @@ typedef struct gdn_sm90_prefill {
     int32_t whole_V; /* state_output: a block has all of V, not half; neither with packed_qk nor with segments */
     int32_t max_segments; /* of any sequence; 1: none is cut */
     int32_t halves; /* see gdn_sm90_segment_chunks */
-    float *segment_F,
-        *segment_E; /* [wave_slots / GDN_SM90_MIN_SEGMENT + 1, num_v_heads, V or K, K]: of the segment that
-                                     starts in those slots; join leaves the state after it in segment_F. E is transposed, and
-                                     of a sequence's first segment the initial state */
+    int32_t halves_only; /* no sequence is cut otherwise */
+    float
+        *segment_F; /* [wave_slots / GDN_SM90_MIN_SEGMENT + 1, num_v_heads, V, K]: F of the segment that starts in those
+                       * slots, with halves_only in the sequence; join leaves the state after it there */
+    float *segment_E; /* the same, [.., K, K]: E, transposed; of a sequence's first segment the initial state */
 } gdn_sm90_prefill;
 
 /* Queue one wave's kernel for q of `dtype` (BF16 or F16) on a device of `num_sms`. Return a cudaError_t, 0 for success. */
 int gdn_sm90_prep_launch(const gdn_sm90_prefill *prefill, int32_t dtype, int32_t num_sms, struct CUstream_st *stream);
 int gdn_sm90_state_only_launch(const gdn_sm90_prefill *prefill, int32_t dtype, int32_t num_sms,
                                struct CUstream_st *stream);
-int gdn_sm90_join_launch(const gdn_sm90_prefill *prefill, struct CUstream_st *stream);
+int gdn_sm90_join_launch(const gdn_sm90_prefill *prefill, int32_t num_sms, struct CUstream_st *stream);
 int gdn_sm90_state_output_launch(const gdn_sm90_prefill *prefill, int32_t dtype, int32_t num_sms,
                                  struct CUstream_st *stream);
 

@@ -20,9 +20,8 @@ struct HalfBlocks {
     };
 
     /* Columns 2t, 2t + 1 and 8 + 2t, 8 + 2t + 1 of rows g and g + 8. */
-    static __device__ __forceinline__ void store(uint32_t block, const float (&x)[2][4])
+    static __device__ __forceinline__ void store(int lane, uint32_t block, const float (&x)[2][4])
     {
-        const int lane = threadIdx.x % 32;
         const uint32_t r[4] = {pack2<__half>(x[0][0], x[0][1]), pack2<__half>(x[0][2], x[0][3]),
                                pack2<__half>(x[1][0], x[1][1]), pack2<__half>(x[1][2], x[1][3])};
         stmatrix_x4(block + (lane / 8 % 2 * 8 + lane % 8) * kStride + lane / 16 * 16, r);
@@ -32,9 +31,8 @@ struct HalfBlocks {
         store_shared_u16(block + row * kStride + 2 * column, __half_as_ushort(__float2half_rn(x)));
     }
     /* The block's transpose as the left operand of a product, and as accumulators. */
-    static __device__ __forceinline__ void load_transposed(uint32_t block, Operand &operand, float (&x)[2][4])
+    static __device__ __forceinline__ void load_transposed(int lane, uint32_t block, Operand &operand, float (&x)[2][4])
     {
-        const int lane = threadIdx.x % 32;
         ldmatrix_x4_trans(operand.a, block + (lane / 16 * 8 + lane % 8) * kStride + lane / 8 % 2 * 16);
 #pragma unroll
         for (int e = 0; e < 4; ++e) {
@@ -51,13 +49,31 @@ struct HalfBlocks {
         }
     }
     /* d += a block^T */
-    static __device__ __forceinline__ void multiply(float (&d)[2][4], const Operand &operand, uint32_t block)
+    static __device__ __forceinline__ void multiply(int lane, float (&d)[2][4], const Operand &operand, uint32_t block)
     {
-        const int lane = threadIdx.x % 32;
         uint32_t b[4];
         ldmatrix_x4(b, block + (lane / 16 * 8 + lane % 8) * kStride + lane / 8 % 2 * 16);
         mma_16816<__half>(d[0], operand.a, b[0], b[1]);
         mma_16816<__half>(d[1], operand.a, b[2], b[3]);
+    }
+    /* Zeroes the block's upper right 8 x 8. */
+    static __device__ __forceinline__ void clear_upper(int lane, uint32_t block)
+    {
+        if (lane < 8) {
+            store_shared_16(block + lane * kStride + 16, make_uint4(0, 0, 0, 0));
+        }
+    }
+    /* Its lower left 8 x 8, -X_11 L_10 X_00, from the other two; l are L_10's columns 2t and 2t + 1 of row g. */
+    static __device__ __forceinline__ void fill_lower(int lane, uint32_t block, const float (&l)[2])
+    {
+        const uint32_t upper_row = block + lane % 8 * kStride, lower_row = upper_row + 8 * kStride;
+        const uint32_t a[4] = {ldmatrix_x1_trans(upper_row), 0, 0, 0}; /* X_00^T */
+        float z[4] = {};
+        mma_16816<__half>(z, a, pack2<__half>(l[0], l[1]), 0);
+        const uint32_t minus_z[4] = {pack2<__half>(-z[0], -z[1]), 0, 0, 0};
+        float x[4] = {};
+        mma_16816<__half>(x, minus_z, ldmatrix_x1(lower_row + 16), 0);
+        stmatrix_x1_transposed(lower_row, pack2<__half>(x[0], x[1]));
     }
 };
 
@@ -69,9 +85,8 @@ struct Tf32Blocks {
         uint32_t a[2][4];
     };
 
-    static __device__ __forceinline__ void store(uint32_t block, const float (&x)[2][4])
+    static __device__ __forceinline__ void store(int lane, uint32_t block, const float (&x)[2][4])
     {
-        const int lane = threadIdx.x % 32;
         const uint32_t at = block + lane / 4 * kStride + lane % 4 * 8;
 #pragma unroll
         for (int n = 0; n < 2; ++n) {
@@ -86,9 +101,8 @@ struct Tf32Blocks {
     {
         store_shared_float(block + row * kStride + 4 * column, __uint_as_float(round_tf32(x)));
     }
-    static __device__ __forceinline__ void load_transposed(uint32_t block, Operand &operand, float (&x)[2][4])
+    static __device__ __forceinline__ void load_transposed(int lane, uint32_t block, Operand &operand, float (&x)[2][4])
     {
-        const int lane = threadIdx.x % 32;
         const int g = lane / 4, t = lane % 4;
 #pragma unroll
         for (int n = 0; n < 2; ++n) {
@@ -109,9 +123,8 @@ struct Tf32Blocks {
             operand.a[s][3] = round_tf32(sign * x[s][3]);
         }
     }
-    static __device__ __forceinline__ void multiply(float (&d)[2][4], const Operand &operand, uint32_t block)
+    static __device__ __forceinline__ void multiply(int lane, float (&d)[2][4], const Operand &operand, uint32_t block)
     {
-        const int lane = threadIdx.x % 32;
         const uint32_t at = block + lane / 4 * kStride + lane % 4 * 8;
 #pragma unroll
         for (int s = 0; s < 2; ++s) {
@@ -121,6 +134,28 @@ struct Tf32Blocks {
                 mma_1688_tf32(d[n], operand.a[s], __float_as_uint(b.x), __float_as_uint(b.y));
             }
         }
+    }
+    static __device__ __forceinline__ void clear_upper(int lane, uint32_t block)
+    {
+        if (lane < 16) {
+            store_shared_16(block + lane / 2 * kStride + 32 + lane % 2 * 16, make_uint4(0, 0, 0, 0));
+        }
+    }
+    static __device__ __forceinline__ void fill_lower(int lane, uint32_t block, const float (&l)[2])
+    {
+        const int g = lane / 4, t = lane % 4;
+        const uint32_t upper = block + 2 * t * kStride + 4 * g; /* element (2t, g) */
+        const uint32_t a[4] = {__float_as_uint(load_shared_float(upper)), 0,
+                               __float_as_uint(load_shared_float(upper + kStride)), 0};
+        float z[4] = {};
+        mma_1688_tf32(z, a, round_tf32(l[0]), round_tf32(l[1]));
+        const uint32_t minus_z[4] = {round_tf32(-z[0]), 0, round_tf32(-z[1]), 0};
+        const float2 b = load_shared_float2(block + (8 + g) * kStride + 32 + 8 * t);
+        float x[4] = {};
+        mma_1688_tf32(x, minus_z, __float_as_uint(b.x), __float_as_uint(b.y));
+        const uint32_t lower = upper + 8 * kStride;
+        store_shared_float(lower, __uint_as_float(round_tf32(x[0])));
+        store_shared_float(lower + kStride, __uint_as_float(round_tf32(x[1])));
     }
 };
 

@@ -1,6 +1,7 @@
 /* What a chunk of one value head needs that does not depend on the state, a step a function: K K^T and Q K^T, L, its inverse,
  * A' and P. A warpgroup works on it, warp w of it on row block or block column w; barriers are the caller's. prep_kernel.cuh
- * says how the steps go together. */
+ * says how the steps go together. The lane is given, so that a caller short of registers can keep what follows from it inside
+ * a loop. */
 #ifndef GDN_CUDA_SM90_PREP_HEAD_CUH
 #define GDN_CUDA_SM90_PREP_HEAD_CUH
 
@@ -37,9 +38,9 @@ __device__ __forceinline__ float diagonal_entry(const float (&gram)[32], int war
 }
 
 /* Sums of squares of a tile's rows that this lane holds, from the diagonal of the tile times its transpose. */
-template <typename T> __device__ __forceinline__ void square_rows(float (&square)[2], uint32_t tile, int warp)
+template <typename T> __device__ __forceinline__ void square_rows(float (&square)[2], uint32_t tile, int warp, int lane)
 {
-    const int g = threadIdx.x % 32 / 4;
+    const int g = lane / 4;
     float gram[32];
     wgmma_fence();
     multiply_tiles<T>(gram, tile, tile);
@@ -51,9 +52,9 @@ template <typename T> __device__ __forceinline__ void square_rows(float (&square
 
 /* A chunk's row factors and squares to shared memory, from K K^T and the squares of q's rows that this lane holds. */
 __device__ __forceinline__ void store_row_factors(const gdn_sm90_prefill &p, int norm, int length, uint32_t base,
-                                                  int warp, const float (&kk)[32], const float (&q_square)[2])
+                                                  int warp, int lane, const float (&kk)[32], const float (&q_square)[2])
 {
-    const int g = threadIdx.x % 32 / 4, t = threadIdx.x % 4;
+    const int g = lane / 4, t = lane % 4;
 #pragma unroll
     for (int e = 0; e < 2; ++e) {
         const float k_square = diagonal_entry(kk, warp, g, e);
@@ -70,9 +71,9 @@ __device__ __forceinline__ void store_row_factors(const gdn_sm90_prefill &p, int
 }
 
 /* K K^T or Q K^T of normalised rows, whose factors are at `rows`. */
-__device__ __forceinline__ void scale_gram(float (&gram)[32], uint32_t base, uint32_t rows, int warp)
+__device__ __forceinline__ void scale_gram(float (&gram)[32], uint32_t base, uint32_t rows, int warp, int lane)
 {
-    const int g = threadIdx.x % 32 / 4, t = threadIdx.x % 4;
+    const int g = lane / 4, t = lane % 4;
     const float row[2] = {load_shared_float(rows + 4 * (16 * warp + g)),
                           load_shared_float(rows + 4 * (16 * warp + g + 8))};
 #pragma unroll
@@ -86,9 +87,9 @@ __device__ __forceinline__ void scale_gram(float (&gram)[32], uint32_t base, uin
 }
 
 /* Zeroes rows and columns from `length` on. */
-__device__ __forceinline__ void mask_gram(float (&gram)[32], int length, int warp)
+__device__ __forceinline__ void mask_gram(float (&gram)[32], int length, int warp, int lane)
 {
-    const int g = threadIdx.x % 32 / 4, t = threadIdx.x % 4;
+    const int g = lane / 4, t = lane % 4;
 #pragma unroll
     for (int n = 0; n < 8; ++n) {
 #pragma unroll
@@ -100,9 +101,8 @@ __device__ __forceinline__ void mask_gram(float (&gram)[32], int length, int war
 }
 
 /* Whether float16 holds L and its inverse: 2.05 and 1.05 leave room for keys that were normalised, then rounded. */
-__device__ __forceinline__ bool fits_half(uint32_t base, uint32_t gates)
+__device__ __forceinline__ bool fits_half(uint32_t base, uint32_t gates, int lane)
 {
-    const int lane = threadIdx.x % 32;
     const float2 square = load_shared_float2(base + PrepMap::kKSquare + 8 * lane);
     const float2 beta = load_shared_float2(gates + HeadGates::kBeta + 8 * lane);
     const bool fits =
@@ -111,10 +111,10 @@ __device__ __forceinline__ bool fits_half(uint32_t base, uint32_t gates)
 }
 
 /* exp(G_i - G_j) inside the diagonal block, for column 2t + 8 n + c % 2 and row g + 8 (c / 2); garbage above it. */
-__device__ __forceinline__ void diagonal_decay(float (&decay)[2][4], uint32_t gates, int warp,
+__device__ __forceinline__ void diagonal_decay(float (&decay)[2][4], uint32_t gates, int warp, int lane,
                                                const float (&in_block)[2])
 {
-    const int t = threadIdx.x % 4;
+    const int t = lane % 4;
 #pragma unroll
     for (int n = 0; n < 2; ++n) {
         const float2 column = load_shared_float2(gates + HeadGates::kInBlock + 4 * (16 * warp + 8 * n + 2 * t));
@@ -126,10 +126,10 @@ __device__ __forceinline__ void diagonal_decay(float (&decay)[2][4], uint32_t ga
 }
 
 /* exp(G_i - G_j) of block (warp, j) below the diagonal, times a factor a row. */
-__device__ __forceinline__ void lower_decay(float (&decay)[2][4], uint32_t gates, int warp, int j,
+__device__ __forceinline__ void lower_decay(float (&decay)[2][4], uint32_t gates, int warp, int lane, int j,
                                             const float (&row)[2])
 {
-    const int t = threadIdx.x % 4;
+    const int t = lane % 4;
     const float between = load_shared_float(gates + HeadGates::kBetween + 4 * (4 * warp + j));
 #pragma unroll
     for (int n = 0; n < 2; ++n) {
@@ -143,9 +143,8 @@ __device__ __forceinline__ void lower_decay(float (&decay)[2][4], uint32_t gates
 
 /* One warp: row block `warp` of L to shared memory, the diagonal block transposed. */
 template <typename Blocks>
-__device__ __forceinline__ void store_lower(const float (&kk)[32], uint32_t base, uint32_t gates, int warp)
+__device__ __forceinline__ void store_lower(const float (&kk)[32], uint32_t base, uint32_t gates, int warp, int lane)
 {
-    const int lane = threadIdx.x % 32;
     const int g = lane / 4, t = lane % 4;
     float beta[2], in_block[2], row[2];
 #pragma unroll
@@ -159,7 +158,7 @@ __device__ __forceinline__ void store_lower(const float (&kk)[32], uint32_t base
     for (int j = 0; j < kBlocks; ++j) {
         if (j < warp) {
             float L[2][4];
-            lower_decay(L, gates, warp, j, row);
+            lower_decay(L, gates, warp, lane, j, row);
 #pragma unroll
             for (int n = 0; n < 2; ++n) {
 #pragma unroll
@@ -167,10 +166,10 @@ __device__ __forceinline__ void store_lower(const float (&kk)[32], uint32_t base
                     L[n][c] *= kk[4 * (2 * j + n) + c];
                 }
             }
-            Blocks::store(base + PrepMap::kLower + (warp * (warp - 1) / 2 + j) * Blocks::kBytes, L);
+            Blocks::store(lane, base + PrepMap::kLower + (warp * (warp - 1) / 2 + j) * Blocks::kBytes, L);
         } else if (j == warp) {
             float L[2][4];
-            diagonal_decay(L, gates, warp, in_block);
+            diagonal_decay(L, gates, warp, lane, in_block);
             const uint32_t out = base + PrepMap::kDiagonal + warp * (16 * PrepMap::kDiagonalStride * 4);
 #pragma unroll
             for (int n = 0; n < 2; ++n) {
@@ -185,23 +184,25 @@ __device__ __forceinline__ void store_lower(const float (&kk)[32], uint32_t base
     }
 }
 
-/* One warp: X = (I + L)^-1 of its diagonal block, lanes c and c + 16 both computing column c:
- * x_i = [i = c] - sum_{j < i} L_ij x_j, a column of L at a time so that the sums are independent. */
-template <typename Blocks> __device__ __forceinline__ void invert_diagonal(uint32_t base, int warp)
+/* One warp: X = (I + L)^-1 of its diagonal block, of two triangles of 8 x 8 and a square: X_10 = -X_11 L_10 X_00.
+ *
+ * Lane 8 b + c finds column c of X_bb, x_i = [i = c] - sum_{j < i} L_ij x_j, a column of L at a time so that the sums are
+ * independent; lane 16 + 8 b + c does the same, and stores the other half of it. */
+template <typename Blocks> __device__ __forceinline__ void invert_diagonal(uint32_t base, int warp, int lane)
 {
-    const int lane = threadIdx.x % 32;
-    const int column = lane % 16;
+    const int first = lane & 8, column = lane % 8;
     const uint32_t L = base + PrepMap::kDiagonal + warp * (16 * PrepMap::kDiagonalStride * 4);
-    float x[16];
+    const uint32_t triangle = L + 4 * (first * PrepMap::kDiagonalStride + first);
+    float x[8];
 #pragma unroll
-    for (int i = 0; i < 16; ++i) {
+    for (int i = 0; i < 8; ++i) {
         x[i] = i == column ? 1.0f : 0.0f;
     }
 #pragma unroll
-    for (int j = 0; j < 15; ++j) {
+    for (int j = 0; j < 7; ++j) {
 #pragma unroll
-        for (int i4 = (j + 1) / 4; i4 < 4; ++i4) {
-            const uint4 l = load_shared_16(L + 4 * (j * PrepMap::kDiagonalStride + 4 * i4));
+        for (int i4 = (j + 1) / 4; i4 < 2; ++i4) {
+            const uint4 l = load_shared_16(triangle + 4 * (j * PrepMap::kDiagonalStride + 4 * i4));
             const uint32_t words[4] = {l.x, l.y, l.z, l.w};
 #pragma unroll
             for (int e = 0; e < 4; ++e) {
@@ -213,18 +214,21 @@ template <typename Blocks> __device__ __forceinline__ void invert_diagonal(uint3
     }
     const uint32_t out = base + PrepMap::kInverse + warp * Blocks::kBytes;
 #pragma unroll
-    for (int i = 0; i < 8; ++i) {
-        /* The lower lanes store the upper eight rows, the others the rest. */
-        const float value = lane < 16 ? x[i] : x[8 + i];
-        Blocks::store_element(out, i + lane / 16 * 8, column, value);
+    for (int i = 0; i < 4; ++i) {
+        Blocks::store_element(out, first + i + lane / 16 * 4, first + column, lane < 16 ? x[i] : x[4 + i]);
     }
+    Blocks::clear_upper(lane, out);
+    /* L_10, transposed: columns 0..7, rows 8..15. */
+    const uint32_t square = L + 4 * (2 * (lane % 4) * PrepMap::kDiagonalStride + 8 + lane / 4);
+    const float l[2] = {load_shared_float(square), load_shared_float(square + 4 * PrepMap::kDiagonalStride)};
+    __syncwarp();
+    Blocks::fill_lower(lane, out, l);
 }
 
 /* One warp: block column `warp` of A' = X B. X_iw^T = -(sum_k X_kw^T L_ik^T) X_ii^T. */
 template <typename T, typename Blocks>
-__device__ __forceinline__ void merge_column(uint32_t base, uint32_t record, uint32_t gates, int warp)
+__device__ __forceinline__ void merge_column(uint32_t base, uint32_t record, uint32_t gates, int warp, int lane)
 {
-    const int lane = threadIdx.x % 32;
     const int g = lane / 4;
     const float beta[2] = {load_shared_float(gates + HeadGates::kBeta + 4 * (16 * warp + g)),
                            load_shared_float(gates + HeadGates::kBeta + 4 * (16 * warp + g + 8))};
@@ -237,16 +241,16 @@ __device__ __forceinline__ void merge_column(uint32_t base, uint32_t record, uin
         if (i < kBlocks) {
             float y[2][4] = {};
             if (below == 0) {
-                Blocks::load_transposed(inverse + warp * Blocks::kBytes, x[0], y);
+                Blocks::load_transposed(lane, inverse + warp * Blocks::kBytes, x[0], y);
             } else {
                 float z[2][4] = {};
 #pragma unroll
                 for (int k = 0; k < below; ++k) {
-                    Blocks::multiply(z, x[k], lower + (i * (i - 1) / 2 + warp + k) * Blocks::kBytes);
+                    Blocks::multiply(lane, z, x[k], lower + (i * (i - 1) / 2 + warp + k) * Blocks::kBytes);
                 }
                 typename Blocks::Operand z_operand;
                 Blocks::make_operand(z_operand, z, -1.0f);
-                Blocks::multiply(y, z_operand, inverse + i * Blocks::kBytes);
+                Blocks::multiply(lane, y, z_operand, inverse + i * Blocks::kBytes);
                 Blocks::make_operand(x[below], y, 1.0f);
             }
             uint32_t r[4];
@@ -261,9 +265,8 @@ __device__ __forceinline__ void merge_column(uint32_t base, uint32_t record, uin
 
 /* One warp: row block `warp` of P. */
 template <typename T>
-__device__ __forceinline__ void store_P(const float (&qk)[32], uint32_t record, uint32_t gates, int warp)
+__device__ __forceinline__ void store_P(const float (&qk)[32], uint32_t record, uint32_t gates, int warp, int lane)
 {
-    const int lane = threadIdx.x % 32;
     const int g = lane / 4, t = lane % 4;
     const float in_block[2] = {load_shared_float(gates + HeadGates::kInBlock + 4 * (16 * warp + g)),
                                load_shared_float(gates + HeadGates::kInBlock + 4 * (16 * warp + g + 8))};
@@ -274,9 +277,9 @@ __device__ __forceinline__ void store_P(const float (&qk)[32], uint32_t record, 
         if (j <= warp) {
             float P[2][4];
             if (j < warp) {
-                lower_decay(P, gates, warp, j, row);
+                lower_decay(P, gates, warp, lane, j, row);
             } else {
-                diagonal_decay(P, gates, warp, in_block);
+                diagonal_decay(P, gates, warp, lane, in_block);
             }
 #pragma unroll
             for (int n = 0; n < 2; ++n) {

@@ -145,10 +145,9 @@ __device__ __forceinline__ RawGates load_gates(const gdn_sm90_prefill &p, const 
 /* One warp: HeadGates of one value head. Tokens past the chunk's length have no decay and beta 0. Sums are in double: their
  * differences stay exact after tokens of strong decay. */
 __device__ __forceinline__ void compute_gates(const gdn_sm90_prefill &p, const PrepJob &job, int h, const RawGates &raw,
-                                              uint32_t gates)
+                                              uint32_t gates, int lane)
 {
     constexpr double kLog2E = 1.4426950408889634;
-    const int lane = threadIdx.x % 32;
     const bool raw_form = p.gate_form == GDN_GATE_RAW;
     const int head = value_head(p, job, h);
     const float A_log = raw_form ? p.A_log[head] : 0.0f;

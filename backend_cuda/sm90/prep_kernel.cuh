@@ -40,8 +40,8 @@ __device__ __forceinline__ void pack_tiles(const gdn_sm90_prefill &p, const Prep
     const int warp = __shfl_sync(0xffffffffu, threadIdx.x / 32, 0);
     const int g = lane / 4, t = lane % 4;
     float k_square[2], q_square[2];
-    square_rows<T>(k_square, base + PrepMap::kK, warp);
-    square_rows<T>(q_square, base + PrepMap::kQ, warp);
+    square_rows<T>(k_square, base + PrepMap::kK, warp, lane);
+    square_rows<T>(q_square, base + PrepMap::kQ, warp, lane);
 #pragma unroll
     for (int e = 0; e < 2; ++e) {
         const uint32_t at = 4 * (16 * warp + g + 8 * e);
@@ -93,9 +93,9 @@ __device__ __forceinline__ void compute_grams(const gdn_sm90_prefill &p, int len
     wgmma_commit();
     wgmma_wait<0>();
     if (norm != GDN_QK_NORM_NONE) {
-        square_rows<T>(q_square, base + PrepMap::kQ, warp);
+        square_rows<T>(q_square, base + PrepMap::kQ, warp, lane);
     }
-    store_row_factors(p, norm, length, base, warp, kk, q_square);
+    store_row_factors(p, norm, length, base, warp, lane, kk, q_square);
     __syncthreads();
 
     float k_row[2], q_row[2];
@@ -151,6 +151,7 @@ __global__ void __launch_bounds__(kPrepThreads, 3) prep_kernel(const __grid_cons
 #ifdef GDN_SM90_HAS_CODE
     const uint32_t base = shared_memory_base();
     const int warp = __shfl_sync(0xffffffffu, threadIdx.x / 32, 0);
+    const int lane = threadIdx.x % 32;
     if (threadIdx.x == 0) {
         mbarrier_init(base + PrepMap::kBarrier, 1);
         fence_mbarrier_init();
@@ -170,7 +171,7 @@ __global__ void __launch_bounds__(kPrepThreads, 3) prep_kernel(const __grid_cons
     uint32_t parity = 0;
     while (job.number >= 0) {
         if (warp < job.count) {
-            compute_gates(p, job, warp, raw, base + PrepMap::kGates + warp * PrepMap::kGatesBytes);
+            compute_gates(p, job, warp, raw, base + PrepMap::kGates + warp * PrepMap::kGatesBytes, lane);
         }
         float kk[32], qk[32];
         mbarrier_wait(base + PrepMap::kBarrier, parity);
@@ -190,26 +191,26 @@ __global__ void __launch_bounds__(kPrepThreads, 3) prep_kernel(const __grid_cons
 
         for (int h = 0; h < job.count; ++h) {
             const uint32_t gates = base + PrepMap::kGates + h * PrepMap::kGatesBytes;
-            const bool half = fits_half(base, gates);
+            const bool half = fits_half(base, gates, lane);
             if (half) {
-                store_lower<HalfBlocks>(kk, base, gates, warp);
+                store_lower<HalfBlocks>(kk, base, gates, warp, lane);
                 __syncwarp();
-                invert_diagonal<HalfBlocks>(base, warp);
+                invert_diagonal<HalfBlocks>(base, warp, lane);
             } else {
-                store_lower<Tf32Blocks>(kk, base, gates, warp);
+                store_lower<Tf32Blocks>(kk, base, gates, warp, lane);
                 __syncwarp();
-                invert_diagonal<Tf32Blocks>(base, warp);
+                invert_diagonal<Tf32Blocks>(base, warp, lane);
             }
             if (threadIdx.x == 0) {
                 bulk_wait_read(); /* the record before this one has left */
             }
             __syncthreads();
             if (half) {
-                merge_column<T, HalfBlocks>(base, base + PrepMap::kRecord, gates, warp);
+                merge_column<T, HalfBlocks>(base, base + PrepMap::kRecord, gates, warp, lane);
             } else {
-                merge_column<T, Tf32Blocks>(base, base + PrepMap::kRecord, gates, warp);
+                merge_column<T, Tf32Blocks>(base, base + PrepMap::kRecord, gates, warp, lane);
             }
-            store_P<T>(qk, base + PrepMap::kRecord, gates, warp);
+            store_P<T>(qk, base + PrepMap::kRecord, gates, warp, lane);
             if (warp >= 2) {
                 store_decays(base, base + PrepMap::kRecord, gates, threadIdx.x - 64);
             }
@@ -227,6 +228,10 @@ __global__ void __launch_bounds__(kPrepThreads, 3) prep_kernel(const __grid_cons
     }
     store_runs(p, wave);
     if (threadIdx.x == 0) {
+        if (blockIdx.x == 0) {
+            p.taken[0] = 0;
+            p.taken[1] = 0;
+        }
         bulk_wait();
     }
 #endif

@@ -142,6 +142,14 @@ template <int kRegisters> static __device__ __forceinline__ void registers_claim
     asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(kRegisters));
 }
 
+/* The same value, which the compiler must take for another one: what is computed from it stays inside a loop, where it would
+ * otherwise be kept in registers from outside. */
+static __device__ __forceinline__ int opaque(int x)
+{
+    asm volatile("" : "+r"(x));
+    return x;
+}
+
 /* The block's dynamic shared memory from its first multiple of 1024 bytes on. */
 static __device__ __forceinline__ uint32_t shared_memory_base()
 {
@@ -165,9 +173,36 @@ static __device__ __forceinline__ void stmatrix_x4_transposed(uint32_t address, 
                  : "memory");
 }
 
+/* One 8 x 8 block; lanes 0..7 give the addresses of its rows. */
+static __device__ __forceinline__ uint32_t ldmatrix_x1(uint32_t address)
+{
+    uint32_t r;
+    asm volatile("ldmatrix.sync.aligned.m8n8.x1.shared.b16 {%0}, [%1];" : "=r"(r) : "r"(address) : "memory");
+    return r;
+}
+
+static __device__ __forceinline__ uint32_t ldmatrix_x1_trans(uint32_t address)
+{
+    uint32_t r;
+    asm volatile("ldmatrix.sync.aligned.m8n8.x1.trans.shared.b16 {%0}, [%1];" : "=r"(r) : "r"(address) : "memory");
+    return r;
+}
+
+static __device__ __forceinline__ void stmatrix_x1_transposed(uint32_t address, uint32_t r)
+{
+    asm volatile("stmatrix.sync.aligned.m8n8.x1.trans.shared.b16 [%0], {%1};" ::"r"(address), "r"(r) : "memory");
+}
+
 static __device__ __forceinline__ void store_shared_u16(uint32_t address, uint16_t v)
 {
     asm volatile("st.shared.u16 [%0], %1;" ::"r"(address), "h"(v) : "memory");
+}
+
+static __device__ __forceinline__ uint32_t load_shared_u32(uint32_t address)
+{
+    uint32_t v;
+    asm volatile("ld.shared.u32 %0, [%1];" : "=r"(v) : "r"(address) : "memory");
+    return v;
 }
 
 static __device__ __forceinline__ void store_shared_float(uint32_t address, float v)

@@ -22,6 +22,7 @@
 enum {
     PARAM_CHUNKS, /* offsets in the workspace */
     PARAM_RUNS,
+    PARAM_TAKEN,
     PARAM_CARRY,
     PARAM_RECORDS,
     PARAM_SEGMENT_F,
@@ -73,7 +74,10 @@ static gdn_status book(const gdn_device *device, const gdn_problem *problem, siz
     const size_t records = gdn_size_mul((size_t)heads, GDN_SM90_RECORD_BYTES);
     const size_t record = records + packed; /* of a slot */
     const size_t entry = gdn_size_mul((size_t)heads, state); /* F, or E, of one segment */
-    const size_t entries = cut ? 2 : 0;
+    /* Segments with E have entries by slots, two halves by sequences. */
+    const size_t halved = (size_t)(gdn_cuda_device_of(device)->num_sms / (4 * heads));
+    const size_t own_entries = !cut ? 0 : with_E > 1 ? 1 : halved;
+    const size_t slot_entries = with_E > 1 ? 1 : 0; /* in GDN_SM90_MIN_SEGMENT slots */
     choice->chunk_size = GDN_SM90_CHUNK;
     choice->param[PARAM_MAX_SEGMENTS] = with_E;
     choice->param[PARAM_HALVES] = halves && cut;
@@ -81,6 +85,7 @@ static gdn_status book(const gdn_device *device, const gdn_problem *problem, siz
         (int64_t)gdn_ledger_book(ledger, "chunk table", gdn_size_mul((size_t)bound, sizeof(gdn_chunk)));
     choice->param[PARAM_RUNS] =
         (int64_t)gdn_ledger_book(ledger, "runs", gdn_size_mul((size_t)problem->max_seqs, sizeof(gdn_sm90_run)));
+    choice->param[PARAM_TAKEN] = (int64_t)gdn_ledger_book(ledger, "items taken", 2 * sizeof(uint32_t));
     if (problem->checkpoint_form != GDN_CHECKPOINT_NONE) {
         choice->param[PARAM_BASES] = (int64_t)gdn_ledger_book(ledger, "checkpoint bases",
                                                               gdn_size_mul((size_t)problem->max_seqs, sizeof(int64_t)));
@@ -89,24 +94,25 @@ static gdn_status book(const gdn_device *device, const gdn_problem *problem, siz
 
     /* What is left, less padding and what one wave's table and first entries take, in units of the slots of an entry. */
     const size_t cap = max_workspace > 0 ? max_workspace : DEFAULT_WORKSPACE;
-    const size_t fixed = ledger->total + gdn_size_mul(entries, entry) + 4 * GDN_WORKSPACE_ALIGNMENT;
-    const size_t unit = gdn_size_mul(GDN_SM90_MIN_SEGMENT, record) + gdn_size_mul(entries, entry);
+    const size_t fixed = ledger->total + gdn_size_mul(2 * own_entries, entry) + 4 * GDN_WORKSPACE_ALIGNMENT;
+    const size_t unit = gdn_size_mul(GDN_SM90_MIN_SEGMENT, record) + gdn_size_mul(2 * slot_entries, entry);
     const int64_t least = with_E > 1 ? 2 * GDN_SM90_MAX_SEGMENT : 1;
     const size_t left = cap > fixed ? cap - fixed : 0;
-    int64_t slots = (int64_t)(entries > 0 ? left / unit * GDN_SM90_MIN_SEGMENT : left / record);
+    int64_t slots = (int64_t)(with_E > 1 ? left / unit * GDN_SM90_MIN_SEGMENT : left / record);
     if (slots < least && slots < bound) {
         if (max_workspace > 0) {
             const int64_t enough = least < bound ? least : bound;
             return gdn_fail(
                 GDN_ERROR_UNSUPPORTED, "max_workspace: %zu bytes, cuda.sm90 needs at least %zu", max_workspace,
-                fixed + (entries > 0
+                fixed + (with_E > 1
                              ? gdn_size_mul((size_t)(enough + GDN_SM90_MIN_SEGMENT - 1) / GDN_SM90_MIN_SEGMENT, unit)
                              : record));
         }
         slots = least;
     }
     choice->wave_chunks = slots < bound ? slots : bound;
-    const size_t per_kind = gdn_size_mul((size_t)(choice->wave_chunks / GDN_SM90_MIN_SEGMENT + 1), entry);
+    const size_t in_slots = gdn_size_mul(slot_entries, (size_t)(choice->wave_chunks / GDN_SM90_MIN_SEGMENT));
+    const size_t per_kind = gdn_size_mul(in_slots + own_entries, entry);
     choice->param[PARAM_RECORDS] =
         (int64_t)gdn_ledger_book(ledger, "records", gdn_size_mul((size_t)choice->wave_chunks, records));
     if (pack) {
@@ -238,6 +244,7 @@ static void set_segments(gdn_sm90_prefill *p, const gdn_prefill_run *run, bool o
     if (p->halves && p->max_segments < 2) {
         p->max_segments = gdn_sm90_most_segments(max_chunks(run->problem), run->problem->num_v_heads, 1);
     }
+    p->halves_only = choice->param[PARAM_MAX_SEGMENTS] == 1;
     p->segment_F = (float *)(run->workspace + choice->param[PARAM_SEGMENT_F]);
     p->segment_E = (float *)(run->workspace + choice->param[PARAM_SEGMENT_E]);
 }
@@ -287,7 +294,7 @@ static gdn_status launch_wave(const gdn_sm90_prefill *p, const gdn_prefill_run *
     if (p->max_segments > 1) {
         GDN_TRY(check_launch(gdn_sm90_state_only_launch(p, dtype, num_sms, run->stream), "sm90 state_only"));
         if (run->choice->param[PARAM_MAX_SEGMENTS] > 1) {
-            GDN_TRY(check_launch(gdn_sm90_join_launch(p, run->stream), "sm90 join"));
+            GDN_TRY(check_launch(gdn_sm90_join_launch(p, num_sms, run->stream), "sm90 join"));
         }
     }
     return check_launch(gdn_sm90_state_output_launch(p, dtype, num_sms, run->stream), "sm90 state_output");
@@ -316,6 +323,7 @@ static gdn_status run_waves(const gdn_device *device, const gdn_prefill_run *run
     p.whole_V = p.max_segments == 1 && p.packed_qk == NULL && whole_pays(run, num_sms);
     p.chunks = chunks;
     p.runs = (gdn_sm90_run *)(run->workspace + choice->param[PARAM_RUNS]);
+    p.taken = (uint32_t *)(run->workspace + choice->param[PARAM_TAKEN]);
     p.records = run->workspace + choice->param[PARAM_RECORDS];
     p.wave_slots = (int32_t)(one_wave ? slots : choice->wave_chunks);
     p.heads_per_job = heads_per_job(problem, p.wave_slots, num_sms);

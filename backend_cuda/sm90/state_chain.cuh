@@ -203,7 +203,7 @@ template <typename T, Form kForm> class HalfChain
             S[0][i] *= end;
             S[1][i] *= end;
         }
-        multiply_A(stage, v, decay, length);
+        multiply_A(stage, v, decay, length, false);
     }
 
     /* S of chunk `cursor`, and the next chunk up to V'. */
@@ -236,10 +236,6 @@ template <typename T, Form kForm> class HalfChain
         wgmma_fence();
         my_.multiply_K(V_, state_, next, 1);
         wgmma_commit();
-#pragma unroll
-        for (int i = 0; i < 32; ++i) {
-            S[1][i] *= end;
-        }
         float2 decay[8];
         my_.load_factors(decay, next + Stage::kDecayK);
         uint32_t v[4][4];
@@ -249,7 +245,7 @@ template <typename T, Form kForm> class HalfChain
         }
         release(cursor);
         wgmma_wait<0>();
-        multiply_A(next, v, decay, GDN_SM90_CHUNK);
+        multiply_A(next, v, decay, GDN_SM90_CHUNK, true);
     }
 
     /* S of chunk `cursor`, the last one before something else; `length` rows of it are the sequence's. */
@@ -288,9 +284,9 @@ template <typename T, Form kForm> class HalfChain
         wgmma_commit();
     }
 
-    /* V' = A' (V - Gamma K S), where V_ is K S on entry. */
+    /* V' = A' (V - Gamma K S), where V_ is K S on entry; meanwhile the second half of S is scaled, if it is not yet. */
     __device__ __forceinline__ void multiply_A(uint32_t stage, const uint32_t (&v)[4][4], const float2 (&decay)[8],
-                                               int length)
+                                               int length, bool scale_second)
     {
         uint32_t R[4][4];
         my_.residual(R, V_, v, decay, length);
@@ -298,10 +294,18 @@ template <typename T, Form kForm> class HalfChain
         my_.multiply_matrix(V_, R, stage + Stage::kA, false);
         wgmma_commit();
         my_.load_factors(to_end_, stage + Stage::kDecayEnd);
+        if (scale_second) {
+            const float end = load_shared_float(stage + Stage::kEnd);
+#pragma unroll
+            for (int i = 0; i < 32; ++i) {
+                S[1][i] *= end;
+            }
+        }
         wgmma_wait<0>();
     }
 
-    /* V'^T to shared memory, and word to the output warpgroup: S of the same chunk is there, too. */
+    /* V'^T to shared memory, and word to the output warpgroup. That one, not this, has a fence between these writes and its
+     * products: the chain would wait for it. */
     __device__ __forceinline__ void store_values()
     {
         const int buffer = chunk_ & 1;
@@ -315,7 +319,6 @@ template <typename T, Form kForm> class HalfChain
             pack_operand<T>(a, V_, i);
             stmatrix_x4(tile + swizzled(my_.operand_row(), 2 * i + my_.lane / 16), a);
         }
-        fence_proxy_async();
         __syncwarp();
         if (my_.lane == 0) {
             mbarrier_arrive(barriers_.values());
@@ -323,7 +326,7 @@ template <typename T, Form kForm> class HalfChain
         ++chunk_;
     }
 
-    /* S^T in 16 bits to shared memory; `chunk_` chunks have had theirs there. */
+    /* The same for S^T in 16 bits; `chunk_` chunks have had theirs there. */
     __device__ __forceinline__ void store_operand()
     {
         if (chunk_ > 0) {
@@ -333,6 +336,10 @@ template <typename T, Form kForm> class HalfChain
         for (int i = 0; i < 8; ++i) {
             stmatrix_x4(base_ + StateMap::kS + i / 4 * 8192 + swizzled(my_.operand_row(), 2 * (i % 4) + my_.lane / 16),
                         state_[i]);
+        }
+        __syncwarp();
+        if (my_.lane == 0) {
+            mbarrier_arrive(barriers_.state());
         }
     }
 

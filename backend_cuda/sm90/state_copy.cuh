@@ -33,6 +33,7 @@ __device__ __forceinline__ bool find_item(const gdn_sm90_prefill &p, int first_s
     number /= kHalves;
     put(offsetof(Item, head), number % p.num_v_heads);
     number /= p.num_v_heads;
+    put(kItemSegment, static_cast<int>(number));
     const int seq = first_seq + static_cast<int>(number / p.max_segments);
     const int segment = static_cast<int>(number % p.max_segments);
     put(offsetof(Item, seq), seq);
@@ -72,12 +73,13 @@ __device__ __forceinline__ bool find_item(const gdn_sm90_prefill &p, int first_s
     if (kOutput) {
         const int source = begin > 0 ? (skipped == 0 ? kPlaceCarry : kPlaceF) : length > 0 ? kPlaceE : kPlaceCaller;
         put(offsetof(Item, source), source);
-        put(offsetof(Item, source_entry), segment_entry(source == kPlaceF ? slot - length : slot));
+        put(offsetof(Item, source_entry),
+            p.halves_only ? seq - first_seq : segment_entry(source == kPlaceF ? slot - length : slot));
         put(offsetof(Item, target), ends ? kPlaceCaller : length > 0 ? kPlaceNone : kPlaceCarry);
     } else {
         put(offsetof(Item, source), multiplier ? kPlaceIdentity : begin == 0 ? kPlaceCaller : kPlaceZero);
         put(offsetof(Item, target), multiplier ? kPlaceE : kPlaceF);
-        put(offsetof(Item, target_entry), segment_entry(slot));
+        put(offsetof(Item, target_entry), p.halves_only ? seq - first_seq : segment_entry(slot));
     }
     return true;
 }
@@ -181,28 +183,50 @@ template <Form kForm> class StageLoader
     int uses_ = 0; /* of stages so far */
 };
 
-/* One warp: this block's items; every lane looks for one, then one lane loads those that are there. */
+/* One warp: this block's items. The first has the block's number; each of the others is the next that no block has taken, so
+ * that blocks with short ones take more. Items that are not there are passed over by segments: their lengths differ, and
+ * numbers run to the most that a sequence may have. */
 template <Form kForm>
 __device__ __forceinline__ void load_items(const gdn_sm90_prefill &p, uint32_t base, const Barriers &barriers)
 {
     using Map = StateMap<kForm>;
     const int lane = threadIdx.x % 32;
-    const WaveSequences sequences = sequences_of(p, wave_of(p));
-    const unsigned items = static_cast<unsigned>(sequences.count) * p.max_segments * p.num_v_heads *
-                           (2 / kTiles<kForm>)*(kHasOutputs<kForm> ? 1 : 2);
-    StageLoader<kForm> loader(base, barriers);
-    for (unsigned from = blockIdx.x; from < items; from += 32 * gridDim.x) {
-        const unsigned mine = from + lane * gridDim.x;
-        const bool there =
-            mine < items && find_item<kForm>(p, sequences.first, mine, base + Map::kFound + lane * Map::kItemBytes);
-        unsigned left = __ballot_sync(0xffffffffu, there);
+    const auto per_segment = [&p]() { return p.num_v_heads * (2u / kTiles<kForm>)*(kHasOutputs<kForm> ? 1 : 2); };
+    {
+        const WaveSequences sequences = sequences_of(p, wave_of(p));
         if (lane == 0) {
-            for (; left != 0; left &= left - 1) {
-                const int finder = __ffs(static_cast<int>(left)) - 1;
-                loader.load(p, base + Map::kFound + finder * Map::kItemBytes);
-            }
+            store_shared_u32(base + Map::kItemCount, sequences.count * p.max_segments * per_segment());
+            store_shared_u32(base + Map::kFirstSequence, sequences.first);
         }
         __syncwarp();
+    }
+    StageLoader<kForm> loader(base, barriers);
+    unsigned number = blockIdx.x;
+    for (;;) {
+        const unsigned items = load_shared_u32(base + Map::kItemCount);
+        if (number >= items) {
+            break;
+        }
+        /* Lane 0 looks for the item, the others for its like of the segments after it. */
+        const unsigned mine = number + lane * per_segment();
+        const bool there =
+            mine < items && find_item<kForm>(p, static_cast<int>(load_shared_u32(base + Map::kFirstSequence)), mine,
+                                             base + Map::kFound + lane * Map::kItemBytes);
+        const unsigned found = __ballot_sync(0xffffffffu, there);
+        const unsigned nearest = found != 0 ? __ffs(static_cast<int>(found)) - 1 : 32;
+        if (lane == 0) {
+            unsigned *const taken = p.taken + kHasOutputs<kForm>;
+            if (there) {
+                loader.load(p, base + Map::kFound + nearest * Map::kItemBytes); /* 0: this costs no register */
+            } else {
+                const unsigned next = (load_shared_u32(base + Map::kFound + kItemSegment) + nearest) * per_segment();
+                if (next > gridDim.x) {
+                    atomicMax(taken, next - gridDim.x);
+                }
+            }
+            number = gridDim.x + atomicAdd(taken, 1);
+        }
+        number = __shfl_sync(0xffffffffu, number, 0);
     }
     if (lane == 0) {
         loader.finish();
@@ -230,6 +254,7 @@ __device__ __forceinline__ void store_outputs(const gdn_sm90_prefill &p, uint32_
         const int v0 = output.head_half % 2 * GDN_SM90_HALF;
         if (output.length == GDN_SM90_CHUNK) {
             if (lane == 0) {
+                fence_proxy_async(); /* the tile was written by ordinary stores */
                 tensor_store(&p.o_map, v0, head, output.token, output.row, tile);
                 bulk_commit();
                 bulk_wait_read();

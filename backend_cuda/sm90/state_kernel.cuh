@@ -138,16 +138,25 @@ __device__ __forceinline__ void compute_outputs(const gdn_sm90_prefill &p, uint3
             mbarrier_wait(barriers.full(cursor.stage), cursor.parity);
             const float decay_low = load_shared_float(stage + Stage::kDecayQ + 4 * (16 * warp + g));
             const float decay_high = load_shared_float(stage + Stage::kDecayQ + 4 * (16 * warp + g + 8));
-            mbarrier_wait(barriers.values(), chunk & 1);
+            /* Half of Q S while the chain finds V', the rest when it has: all of it at once would hold up A' R. */
+            mbarrier_wait(barriers.state(), chunk & 1);
+            fence_proxy_async();
             float O[32];
-            wgmma_fence();
 #pragma unroll
-            for (int i = 0; i < 8; ++i) {
-                const uint32_t offset = i / 4 * 8192 + i % 4 * 32;
-                wgmma_ss<T>(O, wgmma_operand(stage + Stage::kQ + offset), wgmma_operand(base + StateMap::kS + offset),
-                            i > 0);
+            for (int half = 0; half < 2; ++half) {
+                if (half == 1) {
+                    mbarrier_wait(barriers.values(), chunk & 1);
+                    fence_proxy_async();
+                }
+                wgmma_fence();
+#pragma unroll
+                for (int i = 0; i < 4; ++i) {
+                    const uint32_t offset = half * 8192 + i * 32;
+                    wgmma_ss<T>(O, wgmma_operand(stage + Stage::kQ + offset),
+                                wgmma_operand(base + StateMap::kS + offset), half + i > 0);
+                }
+                wgmma_commit();
             }
-            wgmma_commit();
             wgmma_wait<0>();
             if (lane == 0) {
                 mbarrier_arrive(barriers.state_free());
@@ -184,7 +193,6 @@ __device__ __forceinline__ void compute_outputs(const gdn_sm90_prefill &p, uint3
                 store_output(base + StateMap::kOutputs + 16 * buffer,
                              {2 * item.head + item.half, item.token + c * GDN_SM90_CHUNK, item.row, length});
             }
-            fence_proxy_async();
             __syncwarp();
             if (lane == 0) {
                 mbarrier_arrive(barriers.output(buffer));

@@ -51,8 +51,10 @@ template <Form kForm> struct StateMap {
     static constexpr uint32_t kItems = kOutputs + 2 * 16; /* each state warp's current Item */
     static constexpr uint32_t kItemBytes = 64;
     static constexpr uint32_t kFound = kItems + 8 * kItemBytes; /* the copy warp's Items, one a lane */
-    static constexpr uint32_t kBarriers = kFound + 32 * kItemBytes;
-    static constexpr uint32_t kBytes = kBarriers + 8 * (2 * kStages + 8);
+    static constexpr uint32_t kItemCount = kFound + 32 * kItemBytes; /* the wave's, and their first sequence */
+    static constexpr uint32_t kFirstSequence = kItemCount + 4;
+    static constexpr uint32_t kBarriers = kItemCount + 8;
+    static constexpr uint32_t kBytes = kBarriers + 8 * (2 * kStages + 9);
 };
 
 template <Form kForm> constexpr bool kStageFits()
@@ -80,7 +82,12 @@ struct Barriers {
     {
         return base + 8 * (kStages + stage);
     }
-    /* S and V' of a chunk are in shared memory; 4. */
+    /* S of a chunk is in shared memory; 4. */
+    __device__ __forceinline__ uint32_t state() const
+    {
+        return base + 8 * (2 * kStages + 8);
+    }
+    /* V' of a chunk is in shared memory; 4. */
     __device__ __forceinline__ uint32_t values() const
     {
         return base + 8 * (2 * kStages);
@@ -113,6 +120,7 @@ struct Barriers {
             mbarrier_init(full(stage), 1);
             mbarrier_init(empty(stage), outputs ? 8 : 4);
         }
+        mbarrier_init(state(), 4);
         mbarrier_init(values(), 4);
         mbarrier_init(state_free(), 4);
         for (int buffer = 0; buffer < 2; ++buffer) {
@@ -182,6 +190,7 @@ struct Item {
 };
 
 static_assert(sizeof(Item) == 13 * 4, "the words of an item in shared memory, in this order");
+constexpr size_t kItemSegment = sizeof(Item); /* beside it while it is looked for: its segment's number in the wave */
 
 __device__ __forceinline__ void store_item(uint32_t address, const Item &item)
 {

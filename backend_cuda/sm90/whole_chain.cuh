@@ -254,7 +254,6 @@ template <typename T> class WholeChain
                          {2 * mine.head + my_.group, token_, mine.row, length});
         }
         token_ += GDN_SM90_CHUNK;
-        fence_proxy_async();
         __syncwarp();
         if (my_.lane == 0) {
             mbarrier_arrive(barriers_.output(my_.group));
