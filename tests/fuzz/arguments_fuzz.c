@@ -40,49 +40,30 @@ static int64_t take_number(fuzz_input *in)
     return kind < 200 ? (int64_t)take(in, 1) : (int64_t)(int16_t)take(in, 2);
 }
 
+/* One of the fields that every layout has: its type, its alignment, one of its strides. */
+static void change_one(fuzz_input *in, gdn_dtype *dtype, uint32_t *alignment, int64_t *const *strides,
+                       uint64_t num_strides)
+{
+    const uint64_t which = take(in, 1) % (2 + num_strides);
+    if (which == 0) {
+        *dtype = (gdn_dtype)take_number(in);
+    } else if (which == 1) {
+        *alignment = (uint32_t)take_number(in);
+    } else {
+        *strides[which - 2] = take_number(in);
+    }
+}
+
 static void change_layout(gdn_layout *layout, fuzz_input *in)
 {
-    switch (take(in, 1) % 5) {
-    case 0:
-        layout->dtype = (gdn_dtype)take_number(in);
-        break;
-    case 1:
-        layout->alignment = (uint32_t)take_number(in);
-        break;
-    case 2:
-        layout->row_stride = take_number(in);
-        break;
-    case 3:
-        layout->token_stride = take_number(in);
-        break;
-    default:
-        layout->head_stride = take_number(in);
-        break;
-    }
+    int64_t *const strides[] = {&layout->row_stride, &layout->token_stride, &layout->head_stride};
+    change_one(in, &layout->dtype, &layout->alignment, strides, 3);
 }
 
 static void change_states(gdn_state_layout *layout, fuzz_input *in)
 {
-    switch (take(in, 1) % 6) {
-    case 0:
-        layout->dtype = (gdn_dtype)take_number(in);
-        break;
-    case 1:
-        layout->alignment = (uint32_t)take_number(in);
-        break;
-    case 2:
-        layout->slot_stride = take_number(in);
-        break;
-    case 3:
-        layout->head_stride = take_number(in);
-        break;
-    case 4:
-        layout->v_stride = take_number(in);
-        break;
-    default:
-        layout->k_stride = take_number(in);
-        break;
-    }
+    int64_t *const strides[] = {&layout->slot_stride, &layout->head_stride, &layout->v_stride, &layout->k_stride};
+    change_one(in, &layout->dtype, &layout->alignment, strides, 4);
 }
 
 static void change_field(gdn_problem *p, fuzz_input *in)
