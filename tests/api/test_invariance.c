@@ -52,7 +52,7 @@ static void a_sequence_has_the_same_bits_alone_and_in_any_batch(void **unused)
             test_random random = random_stream(72, (uint64_t)sizes[i]);
             for (int64_t n = 0; n < sizes[i]; n++) {
                 static const int64_t marked[] = {64, 65, 300, 1};
-                lengths[n] = n < 4 ? marked[n] : random_index(&random, 90);
+                lengths[n] = n < 4 ? marked[n] : random_index(&random, test_is_small() ? 20 : 90);
             }
             char label[64];
             snprintf(label, sizeof(label), "batch of %d, io %s", (int)sizes[i], gdn_dtype_name(dtypes[io]));
@@ -154,7 +154,7 @@ static void thread_counts_change_no_bit(void **unused)
     (void)unused;
     int complaints = 0;
     case_spec spec = base_spec("one long sequence");
-    spec.length = 700;
+    spec.length = test_is_small() ? 300 : 700;
     complaints += compare_thread_counts(&spec);
     spec.label = "one head, one sequence";
     spec.num_k_heads = spec.num_v_heads = 1;
@@ -192,7 +192,7 @@ static void repeated_calls_have_the_same_bits(void **unused)
     staged_case stage;
     REQUIRE_OK(stage_open(&stage, test_context(), &again));
     int complaints = 0;
-    for (int i = 0; i < 50; i++) {
+    for (int i = 0; i < (test_is_small() ? 10 : 50); i++) {
         REQUIRE_OK(i % 2 == 0 ? stage_run(&stage) : stage_run_again(&stage));
         complaints += stage_collect(&stage);
         complaints += same_results(&first, &again);

@@ -11,9 +11,9 @@ static case_spec base_spec(const char *label)
 {
     return (case_spec){.label = label,
                        .seed = 11,
-                       .num_k_heads = 2,
-                       .num_v_heads = 4,
-                       .head_k_dim = 32,
+                       .num_k_heads = test_is_small() ? 1 : 2,
+                       .num_v_heads = test_is_small() ? 2 : 4,
+                       .head_k_dim = test_is_small() ? 16 : 32,
                        .head_v_dim = 48,
                        .num_seqs = 3};
 }
