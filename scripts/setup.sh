@@ -63,6 +63,7 @@ if [ "$step" != run ]; then
 fi
 
 if [ "$step" = all ]; then
+    command_from clang-tidy clang-tidy
     package libomp-dev
     command_from valgrind valgrind
     package libc6-dbg
