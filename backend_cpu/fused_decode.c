@@ -1,8 +1,8 @@
 /* fused_decode.h
  *
- * Columns of a state are independent of one another. A block of them (16 rows of a [V, K] state, up to 64 columns of a
- * [K, V] one) stays in the first-level cache while it goes through all tokens of the row; it is read from memory before
- * the first and written after the last. An item of work is some blocks of one value head of one row. */
+ * Columns of a state are independent of one another. A block of them (16 rows of a [V, K] state, some columns of a [K, V]
+ * one) stays in cache while it goes through all tokens of the row; it is read from memory with the first and written with
+ * the last. An item of work is some blocks of one value head of one row. */
 #include "fused_decode.h"
 
 #include <stdio.h>
@@ -20,7 +20,7 @@
 
 enum {
     ROWS = GDN_TOKEN_BLOCK, /* of a [V, K] state */
-    COLUMNS = 64, /* of a [K, V] state */
+    COLUMNS = 64, /* of a [K, V] state whose block goes through the tile */
     T_MAX = GDN_MAX_DECODE_TOKENS,
     MAX_LANES = 64,
     PARAM_OFFSET = 0,
@@ -153,17 +153,17 @@ static void load_terms(const decode_work *w, int64_t row, int hv, token_terms *t
     }
 }
 
-/* A block of a state in the caller's memory: `rows` rows of `cols` elements. */
+/* A block of a state in the caller's memory, or in the tile: rows of a stride. */
 typedef struct block_view {
-    gdn_dtype dtype;
+    gdn_dtype dtype; /* GDN_DTYPE_NONE: there is none */
     void *data;
     int64_t stride;
 } block_view;
 
-static block_view view_of(const gdn_state_layout *layout, void *data, int64_t head_offset, int first)
+static block_view view_of(const gdn_state_layout *layout, const void *data, int64_t head_offset, int first)
 {
     const int64_t offset = head_offset + first * layout->v_stride;
-    return (block_view){layout->dtype, gdn_at_mutable(data, layout->dtype, offset),
+    return (block_view){layout->dtype, gdn_at_mutable((void *)(uintptr_t)data, layout->dtype, offset),
                         layout->k_stride == 1 ? layout->v_stride : layout->k_stride};
 }
 
@@ -174,6 +174,93 @@ static ptrdiff_t block_ahead(const gdn_problem *p, const gdn_state_layout *layou
     return (ptrdiff_t)(last ? layout->head_stride - first * layout->v_stride : count * layout->v_stride);
 }
 
+/* What one block goes through: `count` columns of v from `first` on. */
+typedef struct block_run {
+    const decode_work *w;
+    const gdn_problem *p;
+    const token_terms *terms;
+    int count, rows, cols; /* as stored */
+    block_view tile;
+    ptrdiff_t ahead;
+    float *v, *o; /* [T_MAX, GDN_DECODE_COLUMNS] */
+} block_run;
+
+/* Tokens t .. t + tokens - 1, from one place to another; `to` has the type of `from` or float32. */
+static void run_tokens(block_run *r, int t, int tokens, const block_view *from, const block_view *to, ptrdiff_t ahead)
+{
+    const gdn_problem *p = r->p;
+    const int K = p->head_k_dim;
+    const gdn_decode_block block = {
+        .count = r->count,
+        .head_k_dim = K,
+        .tokens = tokens,
+        .k = r->w->k + t * K,
+        .q = r->w->q + t * K,
+        .alpha = r->terms->alpha + t,
+        .beta = r->terms->beta + t,
+        .qk = r->terms->qk + t,
+        .scale = p->scale,
+        .v = r->v + t * GDN_DECODE_COLUMNS,
+        .o = r->o + t * GDN_DECODE_COLUMNS,
+        .src_dtype = from->dtype,
+        .src = from->data,
+        .src_stride = from->stride,
+        .src_ahead = ahead,
+        .dst_dtype = to->dtype == GDN_DTYPE_NONE ? GDN_DTYPE_F32 : to->dtype,
+        .dst = to->data,
+        .dst_stride = to->stride,
+        .tile = r->tile.data,
+    };
+    if (p->state.k_stride == 1) {
+        r->w->kernels->decode_vk(&block);
+    } else {
+        r->w->kernels->decode_kv(&block);
+    }
+}
+
+static void store_block(const block_run *r, const block_view *from, const block_view *to)
+{
+    r->w->kernels->store_rows(to->dtype, r->rows, r->cols, from->data, from->stride, to->data, to->stride);
+}
+
+/* Token by token, where states after some of them are wanted in slots: all of them float32, in the tile or the target. */
+static void run_tokens_to_slots(block_run *r, int64_t row, int hv, int first, const block_view *from,
+                                const block_view *target, ptrdiff_t ahead)
+{
+    const gdn_problem *p = r->p;
+    const gdn_decode_args *a = r->w->run->args;
+    const int count = r->terms->count;
+    block_view at = *from;
+    for (int t = 0; t < count; t++) {
+        const bool direct = t == count - 1 && target->dtype == GDN_DTYPE_F32;
+        const block_view to = direct ? *target : r->tile;
+        run_tokens(r, t, 1, &at, &to, t == 0 ? ahead : 0);
+        at = to;
+        const int64_t slot = gdn_load_index(a->token_slots, p->slots_dtype, row * p->tokens_per_row + t);
+        if (slot >= 0) {
+            const block_view stored =
+                view_of(&p->state, a->state, slot * p->state.slot_stride + hv * p->state.head_stride, first);
+            if (stored.data != at.data) {
+                store_block(r, &at, &stored);
+            }
+        }
+    }
+    if (target->data && target->data != at.data) {
+        store_block(r, &at, target);
+    }
+}
+
+static bool has_token_slots(const decode_work *w, int64_t row, int count)
+{
+    const gdn_problem *p = w->run->problem;
+    const void *slots = w->run->args->token_slots;
+    bool any = false;
+    for (int t = 0; slots && t < count; t++) {
+        any = any || gdn_load_index(slots, p->slots_dtype, row * p->tokens_per_row + t) >= 0;
+    }
+    return any;
+}
+
 /* Columns first .. first + count - 1 of v through all tokens. */
 static void run_block(const decode_work *w, const gdn_state_place *place, int64_t row, int hv, int first, int count,
                       const token_terms *terms)
@@ -182,77 +269,48 @@ static void run_block(const decode_work *w, const gdn_state_place *place, int64_
     const gdn_decode_args *a = w->run->args;
     const int K = p->head_k_dim, T = p->tokens_per_row;
     const bool v_rows = p->state.k_stride == 1;
-    const int rows = v_rows ? count : K, cols = v_rows ? K : count;
-    const int64_t v_at = gdn_row_offset(&p->v, row, T, 0, hv) + first;
-    const int64_t o_at = gdn_row_offset(&p->o, row, T, 0, hv) + first;
-    block_view target = {GDN_DTYPE_NONE, NULL, 0};
+    float block_v[T_MAX * GDN_DECODE_COLUMNS], block_o[T_MAX * GDN_DECODE_COLUMNS];
+    block_run r = {.w = w, .p = p, .terms = terms, .count = count, .v = block_v, .o = block_o};
+    r.rows = v_rows ? count : K;
+    r.cols = v_rows ? K : count;
+    r.tile = (block_view){GDN_DTYPE_F32, w->tile, r.cols};
+    const int64_t v = gdn_row_offset(&p->v, row, T, 0, hv) + first, o = gdn_row_offset(&p->o, row, T, 0, hv) + first;
+    w->kernels->load_rows(p->v.dtype, terms->count, count, gdn_at(a->v, p->v.dtype, v), p->v.token_stride, r.v,
+                          GDN_DECODE_COLUMNS);
+
+    block_view source = r.tile, target = {GDN_DTYPE_NONE, NULL, 0};
     if (place->target) {
         target = view_of(place->target_layout, place->target,
                          place->target_offset + hv * place->target_layout->head_stride, first);
     }
-
-    /* Where the next token finds the block: the caller's float32 memory at first, else the tile. */
-    const float *src = w->tile;
-    ptrdiff_t src_stride = cols;
-    if (!place->source) {
-        memset(w->tile, 0, (size_t)rows * (size_t)cols * sizeof(float));
+    ptrdiff_t source_ahead = 0;
+    if (place->source) {
+        source = view_of(place->source_layout, place->source,
+                         place->source_offset + hv * place->source_layout->head_stride, first);
+        source_ahead = block_ahead(p, place->source_layout, first, count);
     } else {
-        const block_view source = view_of(place->source_layout, (void *)(uintptr_t)place->source,
-                                          place->source_offset + hv * place->source_layout->head_stride, first);
-        if (source.dtype == GDN_DTYPE_F32) {
-            src = source.data;
-            src_stride = source.stride;
-        } else {
-            w->kernels->load_rows(source.dtype, rows, cols, source.data, source.stride, w->tile, cols);
-        }
+        memset(w->tile, 0, (size_t)r.rows * (size_t)r.cols * sizeof(float));
     }
-
-    for (int t = 0; t < terms->count; t++) {
-        const bool to_target = t == terms->count - 1 && target.dtype == GDN_DTYPE_F32;
-        float v[COLUMNS], o[COLUMNS];
-        w->kernels->load_rows(p->v.dtype, 1, count, gdn_at(a->v, p->v.dtype, v_at + t * p->v.token_stride), 0, v, 0);
-        const gdn_decode_step step = {
-            .count = count,
-            .head_k_dim = K,
-            .k = w->k + t * K,
-            .q = w->q + t * K,
-            .alpha = terms->alpha[t],
-            .beta = terms->beta[t],
-            .qk = terms->qk[t],
-            .scale = p->scale,
-            .v = v,
-            .o = o,
-            .src = src,
-            .src_stride = src_stride,
-            .src_ahead = src != w->tile ? block_ahead(p, place->source_layout, first, count) : 0,
-            .dst = to_target ? target.data : w->tile,
-            .dst_stride = to_target ? target.stride : cols,
-        };
-        if (v_rows) {
-            w->kernels->decode_vk(&step);
-        } else {
-            w->kernels->decode_kv(&step);
-        }
-        src = step.dst;
-        src_stride = step.dst_stride;
-        w->kernels->store_rows(p->o.dtype, 1, count, o, 0,
-                               gdn_at_mutable(a->o, p->o.dtype, o_at + t * p->o.token_stride), 0);
-
-        const int64_t slot = a->token_slots ? gdn_load_index(a->token_slots, p->slots_dtype, row * T + t) : -1;
-        if (slot >= 0) {
-            const block_view stored =
-                view_of(&p->state, a->state, slot * p->state.slot_stride + hv * p->state.head_stride, first);
-            if (stored.data != src) {
-                w->kernels->store_rows(stored.dtype, rows, cols, src, src_stride, stored.data, stored.stride);
-            }
-        }
+    if (has_token_slots(w, row, terms->count)) {
+        run_tokens_to_slots(&r, row, hv, first, &source, &target, source_ahead);
+    } else if (target.dtype == GDN_DTYPE_NONE || target.dtype == GDN_DTYPE_F32 || target.dtype == source.dtype) {
+        run_tokens(&r, 0, terms->count, &source, &target, source_ahead);
+    } else {
+        run_tokens(&r, 0, terms->count, &source, &r.tile, source_ahead);
+        store_block(&r, &r.tile, &target);
     }
-    if (target.data && target.dtype != GDN_DTYPE_F32) {
-        w->kernels->store_rows(target.dtype, rows, cols, w->tile, cols, target.data, target.stride);
-    }
+    w->kernels->store_rows(p->o.dtype, terms->count, count, r.o, GDN_DECODE_COLUMNS,
+                           gdn_at_mutable(a->o, p->o.dtype, o), p->o.token_stride);
 }
 
 /* --------------------------------------------------------------------------------------------- Run */
+
+/* The state changes its type on the way, by way of the tile. */
+static bool narrowing(const gdn_problem *p, const gdn_state_place *place)
+{
+    return place->target && place->target_layout->dtype != GDN_DTYPE_F32 &&
+           place->target_layout->dtype != p->state.dtype;
+}
 
 static void run_item(const decode_work *w, int64_t row, int hv, int first, int end)
 {
@@ -275,7 +333,8 @@ static void run_item(const decode_work *w, int64_t row, int hv, int first, int e
     }
     load_vectors(w, row, gdn_key_head(p, hv), terms.count);
     load_terms(w, row, hv, &terms);
-    const int block = p->state.k_stride == 1 ? ROWS : COLUMNS;
+    const bool in_tile = terms.count > 1 || !place.source || a->token_slots || narrowing(p, &place);
+    const int block = p->state.k_stride == 1 ? ROWS : in_tile ? COLUMNS : w->kernels->decode_columns;
     for (int at = first; at < end; at += block) {
         run_block(w, &place, row, hv, at, end - at < block ? end - at : block, &terms);
     }
@@ -332,7 +391,6 @@ gdn_status gdn_fused_decode_run(const gdn_cpu_kernels *kernels, int threads, con
     if (team > 1) {
         /* One batch a thread, of neighbours in memory; where there is much to do, several, so that no thread waits long. */
         const int64_t per_thread = (cut.items + team - 1) / team;
-        /* NOLINTNEXTLINE(clang-analyzer-deadcode.DeadStores): the pragma reads it */
         const int64_t batch = per_thread <= 8 ? per_thread : per_thread / 8;
 #pragma omp parallel num_threads(team)
         {

@@ -105,6 +105,40 @@ const gdn_implementation gdn_cpu_avx512_bf16_prefill = {
     .prefill = avx512_bf16_prefill,
 };
 
+/* Decode in float32 all the same: what the instructions are good for is rounding states of that type. */
+static bool avx512_bf16_supports_decode(const gdn_device *device, const gdn_problem *problem, gdn_reason *reason)
+{
+    const char *lack;
+    if (!device_has(device, GDN_CPU_ISA_AVX512, reason)) {
+        return false;
+    }
+    if (!gdn_fused_decode_supports(problem, reason)) {
+        return false;
+    }
+    if (problem->state.dtype != GDN_DTYPE_BF16 && problem->final_state.dtype != GDN_DTYPE_BF16) {
+        snprintf(reason->text, sizeof(reason->text), "no state is bfloat16, and only their rounding is faster");
+        return false;
+    }
+    if (!gdn_cpu_has_avx512_bf16(&lack)) {
+        snprintf(reason->text, sizeof(reason->text), "%s", lack);
+        return false;
+    }
+    return true;
+}
+static gdn_status avx512_bf16_decode(const gdn_device *device, const gdn_decode_run *run)
+{
+    return gdn_fused_decode_run(&gdn_cpu_kernels_avx512_bf16, gdn_cpu_num_threads(device), run);
+}
+
+const gdn_implementation gdn_cpu_avx512_bf16_decode = {
+    .name = "cpu.avx512_bf16.decode",
+    .summary = "one pass over the state, AVX-512 float32, bfloat16 states rounded by AVX512-BF16",
+    .operation = GDN_OPERATION_DECODE,
+    .supports = avx512_bf16_supports_decode,
+    .book = book_decode,
+    .decode = avx512_bf16_decode,
+};
+
 #endif
 
 static bool avx512_supports_prefill(const gdn_device *device, const gdn_problem *problem, gdn_reason *reason)

@@ -5,8 +5,9 @@
 #include "backend.h"
 
 #if defined(__x86_64__)
-/* numerics BF16 only; where the compiler knows the instructions */
-extern const gdn_implementation gdn_cpu_amx_bf16_prefill, gdn_cpu_avx512_bf16_prefill;
+/* Where the compiler knows the instructions: prefill for numerics BF16 only, decode for bfloat16 states. */
+extern const gdn_implementation gdn_cpu_amx_bf16_prefill;
+extern const gdn_implementation gdn_cpu_avx512_bf16_prefill, gdn_cpu_avx512_bf16_decode;
 extern const gdn_implementation gdn_cpu_avx512_prefill, gdn_cpu_avx512_decode;
 extern const gdn_implementation gdn_cpu_avx2_prefill, gdn_cpu_avx2_decode;
 #elif defined(__aarch64__)

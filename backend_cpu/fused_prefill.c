@@ -102,7 +102,6 @@ gdn_status gdn_fused_prefill_book(const gdn_cpu_kernels *kernels, const gdn_prob
             lane_bytes = work_bytes + state_bytes;
         }
         const size_t align = GDN_WORKSPACE_ALIGNMENT;
-        /* NOLINTNEXTLINE(clang-analyzer-core.DivideZero): a lane has a chunk's work, never nothing */
         const size_t fit = room / align * align / lane_bytes;
         if (fit < 1) {
             return gdn_fail(GDN_ERROR_UNSUPPORTED, "max_workspace: %zu, must be at least %zu", max_workspace,
@@ -188,7 +187,6 @@ static int64_t round_up_div(int64_t a, int64_t b)
 static void choose_bundle(const gdn_prefill_run *run, int team, item_cut *cut)
 {
     const int64_t of_sequence = items_of_sequence(cut), sequences = run->args->num_seqs;
-    /* NOLINTNEXTLINE(clang-analyzer-core.DivideZero): at least one state was booked */
     const int64_t room = run->choice->param[PARAM_POOL] / team / run->choice->param[PARAM_STATES];
     const int64_t alone = round_up_div(cut->items, team);
     cut->bundle = 1;

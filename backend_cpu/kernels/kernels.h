@@ -19,7 +19,8 @@ enum {
     GDN_TOKEN_BLOCK = 16, /* tokens of a block: the unit of the packed q and k, and of the triangle */
     GDN_PAIR = 2 * GDN_TOKEN_BLOCK, /* a packed row holds a block's k values, then its q values */
     GDN_PANEL = 32, /* columns of V worked on at once: a [K, 32] panel of the state stays in L1 */
-    GDN_MAX_CHUNK = 64
+    GDN_MAX_CHUNK = 64,
+    GDN_DECODE_COLUMNS = 128 /* most columns of a block */
 };
 
 /* Rows of the caller's memory. */
@@ -82,21 +83,28 @@ typedef struct gdn_gate_terms {
     double beta_scale; /* LOGIT only */
 } gdn_gate_terms;
 
-/* One decode step of `rows` <= 16 rows of a [V, K] state, or `cols` columns of a [K, V] one; src may be dst.
- *   s_old = src;  u = beta (v - alpha k s_old);  dst = alpha s_old + k u;  o = scale (alpha q s_old + (q k) u) */
-typedef struct gdn_decode_step {
-    int count; /* rows or columns: a multiple of 16 */
+/* `count` rows of a [V, K] state (16), or columns of a [K, V] one, go through `tokens` tokens:
+ *   u = beta (v - alpha k s);  o = scale (alpha q s + (q k) u);  s = alpha s + k u
+ * src is read before dst is written, and each once; in between the state is in `tile`. */
+typedef struct gdn_decode_block {
+    int count; /* a multiple of 16 */
     int head_k_dim; /* a multiple of 16 */
-    const float *k, *q;
-    float alpha, beta, qk, scale;
-    const float *v; /* [count] */
-    float *o; /* [count] */
-    const float *src;
+    int tokens;
+    const float *k, *q; /* [tokens, head_k_dim] */
+    const float *alpha, *beta, *qk; /* [tokens] */
+    float scale;
+    const float *v; /* [tokens, GDN_DECODE_COLUMNS], the first `count` of each row */
+    float *o; /* likewise */
+    gdn_dtype src_dtype;
+    const void *src;
     ptrdiff_t src_stride;
-    ptrdiff_t src_ahead; /* elements from src to what the next step will read, asked for meanwhile; 0: nothing */
-    float *dst;
+    ptrdiff_t
+        src_ahead; /* elements from src to what the next call will read, asked for meanwhile; 0 asks for nothing new */
+    gdn_dtype dst_dtype; /* that of src or float32 */
+    void *dst; /* may be src, or the tile; NULL: the state is not wanted */
     ptrdiff_t dst_stride;
-} gdn_decode_step;
+    float *tile; /* [count, head_k_dim] or [head_k_dim, count]; for more than one token. May be src */
+} gdn_decode_block;
 
 typedef struct gdn_cpu_kernels {
     const char *name; /* "avx512" */
@@ -146,8 +154,9 @@ typedef struct gdn_cpu_kernels {
                          float *factor);
     float (*dot)(int count, const float *x, const float *y); /* count a multiple of 16 */
 
-    void (*decode_vk)(const gdn_decode_step *s);
-    void (*decode_kv)(const gdn_decode_step *s);
+    int decode_columns; /* of a [K, V] state that decode_kv takes best where they do not go through the tile */
+    void (*decode_vk)(const gdn_decode_block *b);
+    void (*decode_kv)(const gdn_decode_block *b);
 } gdn_cpu_kernels;
 
 /* The tables that this build has; a pointer is NULL where the architecture has no such instruction set. */

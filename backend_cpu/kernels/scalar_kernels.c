@@ -138,33 +138,46 @@ static void scalar_norm_factors(gdn_qk_norm norm, float eps, float scale, int ro
     }
 }
 
-/* One column of V: s[d] is at src[d * step]. */
-static void scalar_decode_column(const gdn_decode_step *s, int c, const float *src, ptrdiff_t src_step, float *dst,
-                                 ptrdiff_t dst_step)
+/* One column of V: its element d is `d * step` elements after `at`. */
+static void scalar_decode_column(const gdn_decode_block *b, int c, ptrdiff_t src_at, ptrdiff_t src_step,
+                                 ptrdiff_t dst_at, ptrdiff_t dst_step)
 {
-    float ks = 0.0f, qs = 0.0f;
-    for (int d = 0; d < s->head_k_dim; d++) {
-        ks += src[d * src_step] * s->k[d];
-        qs += src[d * src_step] * s->q[d];
+    enum { MAX_K = 1024 }; /* gdn.h allows no more */
+    float s[MAX_K];
+    const int K = b->head_k_dim;
+    for (int d = 0; d < K; d++) {
+        s[d] = gdn_load_element(b->src, b->src_dtype, src_at + d * src_step);
     }
-    const float u = s->beta * (s->v[c] - s->alpha * ks);
-    s->o[c] = s->scale * (s->alpha * qs + s->qk * u);
-    for (int d = 0; d < s->head_k_dim; d++) {
-        dst[d * dst_step] = s->alpha * src[d * src_step] + s->k[d] * u;
+    for (int t = 0; t < b->tokens; t++) {
+        const float *k = b->k + t * K, *q = b->q + t * K;
+        const int at = t * GDN_DECODE_COLUMNS + c;
+        float ks = 0.0f, qs = 0.0f;
+        for (int d = 0; d < K; d++) {
+            ks += s[d] * k[d];
+            qs += s[d] * q[d];
+        }
+        const float u = b->beta[t] * (b->v[at] - b->alpha[t] * ks);
+        b->o[at] = b->scale * (b->alpha[t] * qs + b->qk[t] * u);
+        for (int d = 0; d < K; d++) {
+            s[d] = b->alpha[t] * s[d] + k[d] * u;
+        }
+    }
+    for (int d = 0; b->dst && d < K; d++) {
+        gdn_store_element(b->dst, b->dst_dtype, dst_at + d * dst_step, s[d]);
     }
 }
 
-static void scalar_decode_vk(const gdn_decode_step *s)
+static void scalar_decode_vk(const gdn_decode_block *b)
 {
-    for (int r = 0; r < s->count; r++) {
-        scalar_decode_column(s, r, s->src + r * s->src_stride, 1, s->dst + r * s->dst_stride, 1);
+    for (int r = 0; r < b->count; r++) {
+        scalar_decode_column(b, r, r * b->src_stride, 1, r * b->dst_stride, 1);
     }
 }
 
-static void scalar_decode_kv(const gdn_decode_step *s)
+static void scalar_decode_kv(const gdn_decode_block *b)
 {
-    for (int c = 0; c < s->count; c++) {
-        scalar_decode_column(s, c, s->src + c, s->src_stride, s->dst + c, s->dst_stride);
+    for (int c = 0; c < b->count; c++) {
+        scalar_decode_column(b, c, c, b->src_stride, c, b->dst_stride);
     }
 }
 
@@ -182,6 +195,7 @@ const gdn_cpu_kernels gdn_cpu_kernels_scalar = {
     .scale_rows = scalar_scale_rows,
     .norm_factors = scalar_norm_factors,
     .dot = scalar_dot,
+    .decode_columns = 64,
     .decode_vk = scalar_decode_vk,
     .decode_kv = scalar_decode_kv,
 };

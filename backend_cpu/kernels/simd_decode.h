@@ -1,30 +1,65 @@
-/* One decode step on a block of the state: it is read once for both dots, and once more, by then in L1, to be
- * updated and written. */
+/* Decode on a block of the state, token after token: the pass that updates it for one token takes the dots of the next, so
+ * that each token reads and writes it once, and only the first pass reads the caller's memory and the last writes it. */
 #ifndef GDN_SIMD_DECODE_H
 #define GDN_SIMD_DECODE_H
 
-#include "kernels.h"
+#include <string.h>
 
-enum { DECODE_ROWS = 4, DECODE_VECTORS = 4 };
+#include "simd_tile.h"
 
-/* u = beta (v - alpha k s), o = scale (alpha q s + (q k) u), for the lanes at c */
-static inline vf decode_finish(const gdn_decode_step *s, int c, vf ks, vf qs)
+enum { DECODE_BLOCK = GDN_TOKEN_BLOCK };
+
+/* The functions below are made for each pair of types that is used, and not inlined: in one body, compilers run out of
+ * registers for the addresses of all. */
+#define DECODE_VARIANT static __attribute__((noinline)) void
+
+/* Asks for the cache line of element `at`, once for all vectors of it; `i` is this one's first element in its row. */
+GDN_INLINE void decode_ask(gdn_dtype dtype, const void *data, ptrdiff_t at, int i)
 {
-    const vf alpha = vf_set1(s->alpha);
-    vf u = vf_mul(vf_set1(s->beta), vf_sub(vf_load(s->v + c), vf_mul(alpha, ks)));
-    vf o = vf_fma(vf_set1(s->qk), u, vf_mul(alpha, qs));
-    vf_store(s->o + c, vf_mul(vf_set1(s->scale), o));
-    return u;
+    const int size = dtype == GDN_DTYPE_F32 ? 4 : 2;
+    if (i * size % 64 == 0) {
+        __builtin_prefetch((const char *)data + at * size, 1, 3);
+    }
 }
 
-/* u and o of rows row .. row + 3 of a [V, K] state: k runs along the lanes, and the rows share each load of k and q. */
-GDN_INLINE void decode_vk_dots(const gdn_decode_step *s, int row, float u[DECODE_ROWS])
+/* ------------------------------------------------------------------------- [V, K]: k runs along the lanes */
+
+/* acc[i] += k . x, acc[i + DECODE_ROWS] += q . x */
+GDN_INLINE void vk_accumulate(vf acc[2 * DECODE_ROWS], int i, vf x, vf k, vf q)
 {
-    const int K = s->head_k_dim;
-    const float *const k = s->k, *const q = s->q;
-    const ptrdiff_t stride = s->src_stride, ahead = s->src_ahead;
-    const float *src = s->src + row * stride;
-    vf acc[2 * DECODE_ROWS]; /* k s of each row, then q s */
+    acc[i] = vf_fma(x, k, acc[i]);
+    acc[i + DECODE_ROWS] = vf_fma(x, q, acc[i + DECODE_ROWS]);
+}
+
+/* u and o of token t, rows row .. row + 3, from the dots k s and q s of each */
+GDN_INLINE void vk_finish(const gdn_decode_block *b, int t, int row, const vf acc[2 * DECODE_ROWS], float *u)
+{
+    typedef float rows __attribute__((vector_size(DECODE_ROWS * sizeof(float))));
+    const float alpha = b->alpha[t], beta = b->beta[t], qk = b->qk[t];
+    const int at = t * GDN_DECODE_COLUMNS + row;
+    float sums[2 * DECODE_ROWS];
+    rows ks, qs, v;
+    GDN_UNROLL
+    for (int i = 0; i < 2 * DECODE_ROWS; i += 8) {
+        vf_sum8(acc + i, sums + i);
+    }
+    memcpy(&ks, sums, sizeof(ks));
+    memcpy(&qs, sums + DECODE_ROWS, sizeof(qs));
+    memcpy(&v, b->v + at, sizeof(v));
+    const rows ui = beta * (v - alpha * ks), oi = b->scale * (alpha * qs + qk * ui);
+    memcpy(u, &ui, sizeof(ui));
+    memcpy(b->o + at, &oi, sizeof(oi));
+}
+
+/* The first token's dots; half of what the next block will want is asked for here, half in the update: a burst would be
+ * dropped. */
+GDN_INLINE void vk_dots(const gdn_decode_block *b, int row, float *u, const gdn_dtype SRC)
+{
+    const int K = b->head_k_dim;
+    const float *const k = b->k, *const q = b->q;
+    const ptrdiff_t stride = b->src_stride, ahead = b->src_ahead, at = row * stride;
+    const void *const src = b->src;
+    vf acc[2 * DECODE_ROWS];
     GDN_UNROLL
     for (int i = 0; i < 2 * DECODE_ROWS; i++) {
         acc[i] = vf_zero();
@@ -33,31 +68,24 @@ GDN_INLINE void decode_vk_dots(const gdn_decode_step *s, int row, float u[DECODE
         const vf kd = vf_load(k + d), qd = vf_load(q + d);
         GDN_UNROLL
         for (int i = 0; i < DECODE_ROWS; i++) {
-            const float *at = src + i * stride + d;
-            const vf x = vf_load(at);
-            acc[i] = vf_fma(x, kd, acc[i]);
-            acc[i + DECODE_ROWS] = vf_fma(x, qd, acc[i + DECODE_ROWS]);
-            if (ahead && i < DECODE_ROWS / 2) { /* the others in the update: a burst would be dropped */
-                __builtin_prefetch(at + ahead, 1, 3);
+            vk_accumulate(acc, i, load_any(SRC, src, at + i * stride + d), kd, qd);
+            if (i < DECODE_ROWS / 2) {
+                decode_ask(SRC, src, at + i * stride + d + ahead, d);
             }
         }
     }
-    float sums[2 * DECODE_ROWS];
-    vf_sum8(acc, sums);
-    for (int i = 0; i < DECODE_ROWS; i++) {
-        u[i] = s->beta * (s->v[row + i] - s->alpha * sums[i]);
-        s->o[row + i] = s->scale * (s->alpha * sums[i + DECODE_ROWS] + s->qk * u[i]);
-    }
+    vk_finish(b, 0, row, acc, u);
 }
 
-GDN_INLINE void decode_vk_update(const gdn_decode_step *s, int row, const float u[DECODE_ROWS])
+/* s = alpha s + u k for token t, from src to dst */
+GDN_INLINE void vk_update(const gdn_decode_block *b, int t, int row, const float *u, const void *src,
+                          ptrdiff_t src_stride, void *dst, ptrdiff_t dst_stride, const bool ASK, const gdn_dtype SRC,
+                          const gdn_dtype DST)
 {
-    /* Copies: a store could change *s, as far as the compiler knows. */
-    const int K = s->head_k_dim;
-    const float *const k = s->k, *const src = s->src + row * s->src_stride;
-    float *const dst = s->dst + row * s->dst_stride;
-    const ptrdiff_t src_stride = s->src_stride, dst_stride = s->dst_stride, ahead = s->src_ahead;
-    const vf alpha = vf_set1(s->alpha);
+    const int K = b->head_k_dim;
+    const float *const k = b->k + t * K;
+    const vf alpha = vf_set1(b->alpha[t]);
+    const ptrdiff_t from = row * src_stride, to = row * dst_stride, ahead = b->src_ahead;
     vf ui[DECODE_ROWS];
     GDN_UNROLL
     for (int i = 0; i < DECODE_ROWS; i++) {
@@ -67,81 +95,319 @@ GDN_INLINE void decode_vk_update(const gdn_decode_step *s, int row, const float 
         const vf kd = vf_load(k + d);
         GDN_UNROLL
         for (int i = 0; i < DECODE_ROWS; i++) {
-            const float *at = src + i * src_stride + d;
-            vf_store(dst + i * dst_stride + d, vf_fma(kd, ui[i], vf_mul(alpha, vf_load(at))));
-            if (ahead && i >= DECODE_ROWS / 2) {
-                __builtin_prefetch(at + ahead, 1, 3);
+            const vf x = load_any(SRC, src, from + i * src_stride + d);
+            store_any(DST, dst, to + i * dst_stride + d, vf_fma(kd, ui[i], vf_mul(alpha, x)));
+            if (ASK && i >= DECODE_ROWS / 2) {
+                decode_ask(SRC, src, from + i * src_stride + d + ahead, d);
             }
         }
     }
 }
 
+/* The same into the tile, with the dots of token t + 1, whose u replaces token t's. */
+GDN_INLINE void vk_update_dots(const gdn_decode_block *b, int t, int row, float *u, const void *src,
+                               ptrdiff_t src_stride, const bool ASK, const gdn_dtype SRC)
+{
+    const int K = b->head_k_dim;
+    const float *const k = b->k + t * K, *const next_k = k + K, *const next_q = b->q + (t + 1) * K;
+    const vf alpha = vf_set1(b->alpha[t]);
+    const ptrdiff_t from = row * src_stride, ahead = b->src_ahead;
+    float *const tile = b->tile + row * K;
+    vf ui[DECODE_ROWS], acc[2 * DECODE_ROWS];
+    GDN_UNROLL
+    for (int i = 0; i < DECODE_ROWS; i++) {
+        ui[i] = vf_set1(u[i]);
+        acc[i] = acc[i + DECODE_ROWS] = vf_zero();
+    }
+    for (int d = 0; d < K; d += VF_LANES) {
+        const vf kd = vf_load(k + d), next_kd = vf_load(next_k + d), next_qd = vf_load(next_q + d);
+        GDN_UNROLL
+        for (int i = 0; i < DECODE_ROWS; i++) {
+            const vf x = vf_fma(kd, ui[i], vf_mul(alpha, load_any(SRC, src, from + i * src_stride + d)));
+            vf_store(tile + i * K + d, x);
+            vk_accumulate(acc, i, x, next_kd, next_qd);
+            if (ASK && i >= DECODE_ROWS / 2) {
+                decode_ask(SRC, src, from + i * src_stride + d + ahead, d);
+            }
+        }
+    }
+    vk_finish(b, t + 1, row, acc, u);
+}
+
 /* The dots of four rows come before the update of the four before them, so that neither waits for its own sums. */
-static void simd_decode_vk(const gdn_decode_step *s)
+GDN_INLINE void vk_one_token(const gdn_decode_block *b, const gdn_dtype SRC, const gdn_dtype DST)
 {
     float u[2][DECODE_ROWS];
-    decode_vk_dots(s, 0, u[0]);
-    for (int row = 0; row < s->count; row += DECODE_ROWS) {
+    vk_dots(b, 0, u[0], SRC);
+    for (int row = 0; row < b->count; row += DECODE_ROWS) {
         const int at = row / DECODE_ROWS % 2;
-        if (row + DECODE_ROWS < s->count) {
-            decode_vk_dots(s, row + DECODE_ROWS, u[1 - at]);
+        if (row + DECODE_ROWS < b->count) {
+            vk_dots(b, row + DECODE_ROWS, u[1 - at], SRC);
         }
-        decode_vk_update(s, row, u[at]);
+        if (b->dst) {
+            vk_update(b, 0, row, u[at], b->src, b->src_stride, b->dst, b->dst_stride, true, SRC, DST);
+        }
     }
 }
 
-/* [K, V]: v runs along the lanes. */
-GDN_INLINE void decode_kv_columns(const gdn_decode_step *s, int col, const int VECTORS)
+GDN_INLINE void vk_first_tokens(const gdn_decode_block *b, float u[DECODE_BLOCK], const gdn_dtype SRC)
 {
-    const int K = s->head_k_dim;
-    const float *const k = s->k, *const q = s->q;
-    const ptrdiff_t src_stride = s->src_stride, dst_stride = s->dst_stride, ahead = s->src_ahead;
-    const float *src = s->src + col;
-    float *dst = s->dst + col;
+    for (int row = 0; row < b->count; row += DECODE_ROWS) {
+        vk_dots(b, row, u + row, SRC);
+    }
+    for (int row = 0; row < b->count; row += DECODE_ROWS) {
+        vk_update_dots(b, 0, row, u + row, b->src, b->src_stride, true, SRC);
+    }
+}
+
+DECODE_VARIANT vk_one_f32(const gdn_decode_block *b)
+{
+    vk_one_token(b, GDN_DTYPE_F32, GDN_DTYPE_F32);
+}
+DECODE_VARIANT vk_one_bf16(const gdn_decode_block *b)
+{
+    vk_one_token(b, GDN_DTYPE_BF16, GDN_DTYPE_BF16);
+}
+DECODE_VARIANT vk_one_f16(const gdn_decode_block *b)
+{
+    vk_one_token(b, GDN_DTYPE_F16, GDN_DTYPE_F16);
+}
+DECODE_VARIANT vk_one_bf16_to_f32(const gdn_decode_block *b)
+{
+    vk_one_token(b, GDN_DTYPE_BF16, GDN_DTYPE_F32);
+}
+DECODE_VARIANT vk_one_f16_to_f32(const gdn_decode_block *b)
+{
+    vk_one_token(b, GDN_DTYPE_F16, GDN_DTYPE_F32);
+}
+DECODE_VARIANT vk_first_f32(const gdn_decode_block *b, float *u)
+{
+    vk_first_tokens(b, u, GDN_DTYPE_F32);
+}
+DECODE_VARIANT vk_first_bf16(const gdn_decode_block *b, float *u)
+{
+    vk_first_tokens(b, u, GDN_DTYPE_BF16);
+}
+DECODE_VARIANT vk_first_f16(const gdn_decode_block *b, float *u)
+{
+    vk_first_tokens(b, u, GDN_DTYPE_F16);
+}
+DECODE_VARIANT vk_next(const gdn_decode_block *b, int t, float *u)
+{
+    for (int row = 0; row < b->count; row += DECODE_ROWS) {
+        vk_update_dots(b, t, row, u + row, b->tile, b->head_k_dim, false, GDN_DTYPE_F32);
+    }
+}
+DECODE_VARIANT vk_last(const gdn_decode_block *b, const float *u)
+{
+    const int t = b->tokens - 1, K = b->head_k_dim;
+    for (int row = 0; row < b->count; row += DECODE_ROWS) {
+        if (b->dst_dtype == GDN_DTYPE_F32) {
+            vk_update(b, t, row, u + row, b->tile, K, b->dst, b->dst_stride, false, GDN_DTYPE_F32, GDN_DTYPE_F32);
+        } else if (b->dst_dtype == GDN_DTYPE_BF16) {
+            vk_update(b, t, row, u + row, b->tile, K, b->dst, b->dst_stride, false, GDN_DTYPE_F32, GDN_DTYPE_BF16);
+        } else {
+            vk_update(b, t, row, u + row, b->tile, K, b->dst, b->dst_stride, false, GDN_DTYPE_F32, GDN_DTYPE_F16);
+        }
+    }
+}
+
+static void simd_decode_vk(const gdn_decode_block *b)
+{
+    const bool wide = b->dst_dtype == GDN_DTYPE_F32;
+    if (b->tokens == 1) {
+        if (b->src_dtype == GDN_DTYPE_F32) {
+            vk_one_f32(b);
+        } else if (b->src_dtype == GDN_DTYPE_BF16) {
+            (wide ? vk_one_bf16_to_f32 : vk_one_bf16)(b);
+        } else {
+            (wide ? vk_one_f16_to_f32 : vk_one_f16)(b);
+        }
+        return;
+    }
+    float u[DECODE_BLOCK];
+    (b->src_dtype == GDN_DTYPE_F32    ? vk_first_f32
+     : b->src_dtype == GDN_DTYPE_BF16 ? vk_first_bf16
+                                      : vk_first_f16)(b, u);
+    for (int t = 1; t < b->tokens - 1; t++) {
+        vk_next(b, t, u);
+    }
+    if (b->dst) {
+        vk_last(b, u);
+    }
+}
+
+/* ------------------------------------------------------------------------- [K, V]: v runs along the lanes */
+
+/* Elements in a cache line: the dots ask for the even ones of a row, the update for the others. */
+GDN_INLINE int kv_line(gdn_dtype dtype)
+{
+    return dtype == GDN_DTYPE_F32 ? 16 : 32;
+}
+
+/* u and o of token t for the lanes at c */
+GDN_INLINE vf kv_finish(const gdn_decode_block *b, int t, int c, vf ks, vf qs)
+{
+    const vf alpha = vf_set1(b->alpha[t]);
+    const int at = t * GDN_DECODE_COLUMNS + c;
+    const vf u = vf_mul(vf_set1(b->beta[t]), vf_sub(vf_load(b->v + at), vf_mul(alpha, ks)));
+    vf_store(b->o + at, vf_mul(vf_set1(b->scale), vf_fma(vf_set1(b->qk[t]), u, vf_mul(alpha, qs))));
+    return u;
+}
+
+GDN_INLINE void kv_dots(const gdn_decode_block *b, int col, vf u[DECODE_VECTORS], const int VECTORS,
+                        const gdn_dtype SRC)
+{
+    const int K = b->head_k_dim;
+    const float *const k = b->k, *const q = b->q;
+    const ptrdiff_t stride = b->src_stride, ahead = b->src_ahead;
+    const void *const src = b->src;
+    vf qs[DECODE_VECTORS];
+    GDN_UNROLL
+    for (int c = 0; c < VECTORS; c++) {
+        u[c] = qs[c] = vf_zero();
+    }
+    for (int d = 0; d < K; d++) {
+        const vf kd = vf_set1(k[d]), qd = vf_set1(q[d]);
+        GDN_UNROLL
+        for (int c = 0; c < VECTORS; c++) {
+            const ptrdiff_t at = d * stride + col + c * VF_LANES;
+            const vf x = load_any(SRC, src, at);
+            u[c] = vf_fma(x, kd, u[c]);
+            qs[c] = vf_fma(x, qd, qs[c]);
+            if (c * VF_LANES / kv_line(SRC) % 2 == 0) {
+                decode_ask(SRC, src, at + ahead, c * VF_LANES);
+            }
+        }
+    }
+    GDN_UNROLL
+    for (int c = 0; c < VECTORS; c++) {
+        u[c] = kv_finish(b, 0, col + c * VF_LANES, u[c], qs[c]);
+    }
+}
+
+GDN_INLINE void kv_update(const gdn_decode_block *b, int t, int col, const vf u[DECODE_VECTORS], const void *src,
+                          ptrdiff_t src_stride, const bool ASK, const int VECTORS, const gdn_dtype SRC,
+                          const gdn_dtype DST)
+{
+    const int K = b->head_k_dim;
+    const float *const k = b->k + t * K;
+    const vf alpha = vf_set1(b->alpha[t]);
+    void *const dst = b->dst;
+    const ptrdiff_t dst_stride = b->dst_stride, ahead = b->src_ahead;
+    for (int d = 0; d < K; d++) {
+        const vf kd = vf_set1(k[d]);
+        GDN_UNROLL
+        for (int c = 0; c < VECTORS; c++) {
+            const ptrdiff_t at = d * src_stride + col + c * VF_LANES;
+            const vf x = load_any(SRC, src, at);
+            if (ASK && c * VF_LANES / kv_line(SRC) % 2 != 0) {
+                decode_ask(SRC, src, at + ahead, c * VF_LANES);
+            }
+            store_any(DST, dst, d * dst_stride + col + c * VF_LANES, vf_fma(kd, u[c], vf_mul(alpha, x)));
+        }
+    }
+}
+
+GDN_INLINE void kv_update_dots(const gdn_decode_block *b, int t, int col, vf u[DECODE_VECTORS], const void *src,
+                               ptrdiff_t src_stride, const bool ASK, const int VECTORS, const gdn_dtype SRC)
+{
+    const int K = b->head_k_dim, tile_stride = b->count;
+    const float *const k = b->k + t * K, *const next_k = k + K, *const next_q = b->q + (t + 1) * K;
+    const vf alpha = vf_set1(b->alpha[t]);
+    float *const tile = b->tile + col;
+    const ptrdiff_t ahead = b->src_ahead;
     vf ks[DECODE_VECTORS], qs[DECODE_VECTORS];
     GDN_UNROLL
     for (int c = 0; c < VECTORS; c++) {
         ks[c] = qs[c] = vf_zero();
     }
     for (int d = 0; d < K; d++) {
-        const vf kd = vf_set1(k[d]), qd = vf_set1(q[d]);
+        const vf kd = vf_set1(k[d]), next_kd = vf_set1(next_k[d]), next_qd = vf_set1(next_q[d]);
         GDN_UNROLL
         for (int c = 0; c < VECTORS; c++) {
-            const vf x = vf_load(src + d * src_stride + c * VF_LANES);
-            ks[c] = vf_fma(x, kd, ks[c]);
-            qs[c] = vf_fma(x, qd, qs[c]);
-            if (ahead && c % 2 == 0) {
-                __builtin_prefetch(src + d * src_stride + c * VF_LANES + ahead, 1, 3);
+            const ptrdiff_t at = d * src_stride + col + c * VF_LANES;
+            const vf x = vf_fma(kd, u[c], vf_mul(alpha, load_any(SRC, src, at)));
+            if (ASK && c * VF_LANES / kv_line(SRC) % 2 != 0) {
+                decode_ask(SRC, src, at + ahead, c * VF_LANES);
             }
+            vf_store(tile + d * tile_stride + c * VF_LANES, x);
+            ks[c] = vf_fma(x, next_kd, ks[c]);
+            qs[c] = vf_fma(x, next_qd, qs[c]);
         }
     }
     GDN_UNROLL
     for (int c = 0; c < VECTORS; c++) {
-        ks[c] = decode_finish(s, col + c * VF_LANES, ks[c], qs[c]);
-    }
-    const vf alpha = vf_set1(s->alpha);
-    for (int d = 0; d < K; d++) {
-        const vf kd = vf_set1(k[d]);
-        GDN_UNROLL
-        for (int c = 0; c < VECTORS; c++) {
-            const vf x = vf_load(src + d * src_stride + c * VF_LANES);
-            if (ahead && c % 2 != 0) {
-                __builtin_prefetch(src + d * src_stride + c * VF_LANES + ahead, 1, 3);
-            }
-            vf_store(dst + d * dst_stride + c * VF_LANES, vf_fma(kd, ks[c], vf_mul(alpha, x)));
-        }
+        u[c] = kv_finish(b, t + 1, col + c * VF_LANES, ks[c], qs[c]);
     }
 }
 
-static void simd_decode_kv(const gdn_decode_step *s)
+/* All tokens of the columns at `col`. */
+GDN_INLINE void kv_tokens(const gdn_decode_block *b, int col, const int VECTORS, const gdn_dtype SRC,
+                          const gdn_dtype DST)
 {
-    const int step = DECODE_VECTORS * VF_LANES;
-    int col = 0;
-    for (; col + step <= s->count; col += step) {
-        decode_kv_columns(s, col, DECODE_VECTORS);
+    vf u[DECODE_VECTORS];
+    kv_dots(b, col, u, VECTORS, SRC);
+    if (b->tokens == 1) {
+        if (b->dst) {
+            kv_update(b, 0, col, u, b->src, b->src_stride, true, VECTORS, SRC, DST);
+        }
+        return;
     }
-    for (; col < s->count; col += VF_LANES) {
-        decode_kv_columns(s, col, 1);
+    kv_update_dots(b, 0, col, u, b->src, b->src_stride, true, VECTORS, SRC);
+    for (int t = 1; t < b->tokens - 1; t++) {
+        kv_update_dots(b, t, col, u, b->tile, b->count, false, VECTORS, GDN_DTYPE_F32);
+    }
+    if (b->dst) {
+        kv_update(b, b->tokens - 1, col, u, b->tile, b->count, false, VECTORS, GDN_DTYPE_F32, DST);
+    }
+}
+
+GDN_INLINE void kv_columns(const gdn_decode_block *b, const gdn_dtype SRC, const gdn_dtype DST)
+{
+    enum { WIDE = DECODE_VECTORS, HALF = WIDE / 2 };
+    int col = 0;
+    for (; col + WIDE * VF_LANES <= b->count; col += WIDE * VF_LANES) {
+        kv_tokens(b, col, WIDE, SRC, DST);
+    }
+    for (; col + HALF * VF_LANES <= b->count; col += HALF * VF_LANES) {
+        kv_tokens(b, col, HALF, SRC, DST);
+    }
+    for (; col < b->count; col += VF_LANES) {
+        kv_tokens(b, col, 1, SRC, DST);
+    }
+}
+
+DECODE_VARIANT kv_f32(const gdn_decode_block *b)
+{
+    kv_columns(b, GDN_DTYPE_F32, GDN_DTYPE_F32);
+}
+DECODE_VARIANT kv_bf16(const gdn_decode_block *b)
+{
+    kv_columns(b, GDN_DTYPE_BF16, GDN_DTYPE_BF16);
+}
+DECODE_VARIANT kv_f16(const gdn_decode_block *b)
+{
+    kv_columns(b, GDN_DTYPE_F16, GDN_DTYPE_F16);
+}
+DECODE_VARIANT kv_bf16_to_f32(const gdn_decode_block *b)
+{
+    kv_columns(b, GDN_DTYPE_BF16, GDN_DTYPE_F32);
+}
+DECODE_VARIANT kv_f16_to_f32(const gdn_decode_block *b)
+{
+    kv_columns(b, GDN_DTYPE_F16, GDN_DTYPE_F32);
+}
+
+static void simd_decode_kv(const gdn_decode_block *b)
+{
+    const bool wide = b->dst_dtype == GDN_DTYPE_F32;
+    if (b->src_dtype == GDN_DTYPE_F32) {
+        kv_f32(b);
+    } else if (b->src_dtype == GDN_DTYPE_BF16) {
+        (wide ? kv_bf16_to_f32 : kv_bf16)(b);
+    } else {
+        (wide ? kv_f16_to_f32 : kv_f16)(b);
     }
 }
 

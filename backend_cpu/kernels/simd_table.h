@@ -34,6 +34,7 @@ const gdn_cpu_kernels VF_TABLE = {
     .scale_rows = simd_scale_rows,
     .norm_factors = simd_norm_factors,
     .dot = simd_dot,
+    .decode_columns = DECODE_COLUMNS,
     .decode_vk = simd_decode_vk,
     .decode_kv = simd_decode_kv,
 };

@@ -10,7 +10,10 @@
 enum {
     VF_LANES = 8,
     PRODUCT_ROWS = 6, /* 6 x 2 accumulators of 16 registers */
-    SOLVE_ROWS = 4
+    SOLVE_ROWS = 4,
+    DECODE_ROWS = 4, /* of a [V, K] state: with their dots, 8 registers */
+    DECODE_VECTORS = 4, /* of a [K, V] state: with their dots, 12 registers */
+    DECODE_COLUMNS = 64
 };
 
 typedef __m256 vf;

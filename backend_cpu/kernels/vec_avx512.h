@@ -10,7 +10,10 @@
 enum {
     VF_LANES = 16,
     PRODUCT_ROWS = 8, /* 8 x 2 accumulators of 32 registers: 10 loads for 16 multiply-adds */
-    SOLVE_ROWS = 8
+    SOLVE_ROWS = 8,
+    DECODE_ROWS = 8, /* of a [V, K] state: with their dots, 16 registers */
+    DECODE_VECTORS = 8, /* of a [K, V] state: with their dots, 24 registers, and a row of 128 columns at once */
+    DECODE_COLUMNS = 128
 };
 
 typedef __m512 vf;
@@ -96,15 +99,20 @@ static inline vf vf_load_bf16(const uint16_t *p)
     __m512i w = _mm512_cvtepu16_epi32(_mm256_loadu_si256((const __m256i *)p));
     return _mm512_castsi512_ps(_mm512_slli_epi32(w, 16));
 }
-/* Nearest, ties to even; a NaN keeps its sign and becomes quiet. */
+/* Nearest, ties to even; a NaN keeps its sign and becomes quiet. The instruction flushes subnormal numbers, as every caller
+ * has set the processor to do anyway (float_mode.h). */
 static inline void vf_store_bf16(uint16_t *p, vf x)
 {
+#ifdef __AVX512BF16__
+    _mm256_storeu_si256((__m256i *)p, (__m256i)_mm512_cvtneps_pbh(x));
+#else
     __m512i w = _mm512_castps_si512(x);
     __m512i odd = _mm512_and_si512(_mm512_srli_epi32(w, 16), _mm512_set1_epi32(1));
     __m512i r = _mm512_add_epi32(w, _mm512_add_epi32(odd, _mm512_set1_epi32(0x7fff)));
     __mmask16 nan = _mm512_cmp_ps_mask(x, x, _CMP_UNORD_Q);
     r = _mm512_mask_or_epi32(r, nan, w, _mm512_set1_epi32(0x400000));
     _mm256_storeu_si256((__m256i *)p, _mm512_cvtepi32_epi16(_mm512_srli_epi32(r, 16)));
+#endif
 }
 static inline vf vf_load_f16(const uint16_t *p)
 {

@@ -10,7 +10,10 @@
 enum {
     VF_LANES = 4,
     PRODUCT_ROWS = 8, /* 8 x 2 accumulators of 32 registers */
-    SOLVE_ROWS = 8
+    SOLVE_ROWS = 8,
+    DECODE_ROWS = 4, /* of a [V, K] state: with their dots, 8 registers */
+    DECODE_VECTORS = 8, /* of a [K, V] state: with their dots, 24 registers */
+    DECODE_COLUMNS = 64
 };
 
 typedef float32x4_t vf;

@@ -1,68 +1,165 @@
-/* One decode step of every instruction set this machine has, against the plain twin. */
+/* Decode of every instruction set this machine has, against the plain twin and against itself token by token. */
 #include "kernel_tables.h"
 
-static float a[BIG], out[BIG], wanted[BIG];
+#include "numeric.h"
 
-static void decode_steps(void **state)
+enum { MAX_K = 144, TOKENS = 5, COLUMNS = GDN_DECODE_COLUMNS };
+
+static float state[BIG], out[BIG], wanted[BIG], tile[BIG];
+static float k[TOKENS * MAX_K], q[TOKENS * MAX_K], v[TOKENS * COLUMNS], o[TOKENS * COLUMNS], o_wanted[TOKENS * COLUMNS];
+
+typedef struct shape {
+    bool kv;
+    int K, count;
+} shape;
+
+static int rows_of(const shape *s)
 {
-    (void)state;
+    return s->kv ? s->K : s->count;
+}
+
+static int cols_of(const shape *s)
+{
+    return s->kv ? s->count : s->K;
+}
+
+/* Values of type `dtype`, and what the tokens are. */
+static gdn_decode_block block_of(const shape *s, gdn_dtype dtype, const gdn_decode_block *terms)
+{
+    gdn_decode_block b = *terms;
+    fill(k, TOKENS * MAX_K);
+    fill(q, TOKENS * MAX_K);
+    fill(v, TOKENS * COLUMNS);
+    for (int i = 0; i < BIG; i++) {
+        gdn_store_element(state, dtype, i, (float)random_normal(&source));
+    }
+    for (int i = 0; i < TOKENS * MAX_K; i++) {
+        k[i] *= 0.1f;
+    }
+    b.count = s->count;
+    b.head_k_dim = s->K;
+    b.k = k;
+    b.q = q;
+    b.v = v;
+    b.o = o;
+    b.src_dtype = b.dst_dtype = dtype;
+    b.src = state;
+    b.src_stride = cols_of(s) + 3;
+    b.dst = out;
+    b.dst_stride = cols_of(s) + 5;
+    b.tile = tile;
+    return b;
+}
+
+static void run(const gdn_cpu_kernels *kernels, const shape *s, const gdn_decode_block *b)
+{
+    (s->kv ? kernels->decode_kv : kernels->decode_vk)(b);
+}
+
+static const float alpha[TOKENS] = {0.875f, 0.5f, 1.0f, 0.0f, 0.75f}, beta[TOKENS] = {0.4f, 1.0f, 0.0f, 0.9f, 0.3f},
+                   qk[TOKENS] = {0.2f, -0.7f, 1.5f, 0.1f, -0.2f};
+
+static void each_shape(void (*check)(const gdn_cpu_kernels *kernels, const shape *s, const gdn_decode_block *terms))
+{
     for (int t = 0; t < num_tables; t++) {
-        for (int K = 16; K <= 144; K += 32) {
+        for (int K = 16; K <= MAX_K; K += 32) {
             for (int kv = 0; kv < 2; kv++) {
-                for (int count = 16; count <= (kv ? 64 : 16); count += 16) {
-                    const int rows = kv ? K : count, cols = kv ? count : K;
-                    float k[144], q[144], v[64], o[64], o_wanted[64];
-                    fill(k, K);
-                    fill(q, K);
-                    fill(v, count);
-                    fill(a, BIG);
-                    gdn_decode_step s = {
-                        .count = count,
-                        .head_k_dim = K,
-                        .k = k,
-                        .q = q,
-                        .alpha = 0.875f,
-                        .beta = 0.4f,
-                        .qk = twin->dot(K, q, k),
-                        .scale = 0.3f,
-                        .v = v,
-                        .o = o,
-                        .src = a,
-                        .src_stride = cols + 3,
-                        .dst = out,
-                        .dst_stride = cols + 5,
-                    };
-                    memset(out, 0xff, sizeof(out));
-                    memset(wanted, 0xff, sizeof(wanted));
-                    (kv ? tables[t]->decode_kv : tables[t]->decode_vk)(&s);
-                    s.dst = wanted;
-                    s.o = o_wanted;
-                    (kv ? twin->decode_kv : twin->decode_vk)(&s);
-                    require_close("decode o", tables[t], o, o_wanted, count, 2e-6);
-                    for (int r = 0; r < rows; r++) {
-                        require_close("decode", tables[t], out + r * s.dst_stride, wanted + r * s.dst_stride, cols,
-                                      2e-6);
-                        require_same("decode", tables[t], out + r * s.dst_stride + cols,
-                                     wanted + r * s.dst_stride + cols, 5 * sizeof(float));
-                    }
-                    /* in place is the same */
-                    s.dst = a;
-                    s.dst_stride = s.src_stride;
-                    (kv ? tables[t]->decode_kv : tables[t]->decode_vk)(&s);
-                    for (int r = 0; r < rows; r++) {
-                        require_same("decode in place", tables[t], a + r * (cols + 3), out + r * (cols + 5),
-                                     (size_t)cols * sizeof(float));
-                    }
+                for (int count = 16; count <= (kv ? COLUMNS : 16); count += 16) {
+                    const shape s = {kv == 1, K, count};
+                    const gdn_decode_block terms = {.alpha = alpha, .beta = beta, .qk = qk, .scale = 0.3f};
+                    check(tables[t], &s, &terms);
                 }
             }
         }
     }
 }
 
+static void check_twin(const gdn_cpu_kernels *kernels, const shape *s, const gdn_decode_block *terms)
+{
+    static const gdn_dtype dtypes[] = {GDN_DTYPE_F32, GDN_DTYPE_BF16, GDN_DTYPE_F16};
+    const int rows = rows_of(s), cols = cols_of(s);
+    for (int d = 0; d < 6; d++) {
+        gdn_decode_block b = block_of(s, dtypes[d % 3], terms);
+        b.tokens = 1 + (s->K / 16 + s->count / 16 + d) % TOKENS;
+        if (d >= 3) { /* widened on the way */
+            b.dst_dtype = GDN_DTYPE_F32;
+        }
+        memset(out, 0xff, sizeof(out));
+        memset(wanted, 0xff, sizeof(wanted));
+        run(kernels, s, &b);
+        b.dst = wanted;
+        b.o = o_wanted;
+        run(twin, s, &b);
+        for (int t = 0; t < b.tokens; t++) {
+            require_close("decode o", kernels, o + t * COLUMNS, o_wanted + t * COLUMNS, s->count, 4e-6);
+        }
+        const double ulp = b.dst_dtype == GDN_DTYPE_F32 ? 4e-6 : b.dst_dtype == GDN_DTYPE_BF16 ? 8e-3 : 1e-3;
+        for (int r = 0; r < rows; r++) {
+            for (int c = 0; c < b.dst_stride; c++) {
+                const int64_t at = r * b.dst_stride + c;
+                const double x = (double)gdn_load_element(out, b.dst_dtype, at),
+                             y = (double)gdn_load_element(wanted, b.dst_dtype, at);
+                if (c < cols ? !(fabs(x - y) <= ulp * (1.0 + fabs(y))) : !isnan(x)) {
+                    fail_msg("%s.decode: row %d, column %d is %g, must be %g", kernels->name, r, c, x, y);
+                }
+            }
+        }
+    }
+}
+
+/* Several tokens at once, one at a time, into another place, in place, and without a place: the same bits. */
+static void check_itself(const gdn_cpu_kernels *kernels, const shape *s, const gdn_decode_block *terms)
+{
+    const int rows = rows_of(s), cols = cols_of(s);
+    gdn_decode_block b = block_of(s, GDN_DTYPE_F32, terms);
+    b.tokens = TOKENS;
+    b.dst_stride = b.src_stride;
+    run(kernels, s, &b);
+    memcpy(o_wanted, o, sizeof(o));
+    memset(o, 0xff, sizeof(o));
+    b.dst = NULL;
+    run(kernels, s, &b);
+    for (int t = 0; t < TOKENS; t++) {
+        require_same("decode without a state", kernels, o + t * COLUMNS, o_wanted + t * COLUMNS,
+                     (size_t)s->count * sizeof(float));
+    }
+    b.dst = state;
+    b.tokens = 1;
+    for (int t = 0; t < TOKENS; t++) {
+        b.k = k + t * s->K;
+        b.q = q + t * s->K;
+        b.v = v + t * COLUMNS;
+        b.o = o + t * COLUMNS;
+        b.alpha = alpha + t;
+        b.beta = beta + t;
+        b.qk = qk + t;
+        run(kernels, s, &b);
+        require_same("decode o, token by token", kernels, o + t * COLUMNS, o_wanted + t * COLUMNS,
+                     (size_t)s->count * sizeof(float));
+    }
+    for (int r = 0; r < rows; r++) {
+        require_same("decode, token by token", kernels, state + r * b.src_stride, out + r * b.src_stride,
+                     (size_t)cols * sizeof(float));
+    }
+}
+
+static void decode_is_the_formula(void **unused)
+{
+    (void)unused;
+    each_shape(check_twin);
+}
+
+static void tokens_at_once_are_tokens_in_turn(void **unused)
+{
+    (void)unused;
+    each_shape(check_itself);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(decode_steps),
+        cmocka_unit_test(decode_is_the_formula),
+        cmocka_unit_test(tokens_at_once_are_tokens_in_turn),
     };
     return cmocka_run_group_tests(tests, find_tables, NULL);
 }
