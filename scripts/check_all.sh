@@ -61,18 +61,23 @@ under_valgrind() {
         GDN_CPU_ISA=$1 slowly build/valgrind "$2"
 }
 
+# The release tree is test.sh's, made anew where only a step below was asked for.
+in_release_tree() {
+    tree release -DCMAKE_BUILD_TYPE=Release >/dev/null && tests_of build/release
+}
+
 # The release tree with the OpenBLAS of another build put before the system's.
 with_openblas() {
     local folder=/usr/lib/$triplet/openblas-$1
-    [ -e "$folder/libopenblas.so.0" ] && LD_LIBRARY_PATH=$folder tests_of build/release
+    [ -e "$folder/libopenblas.so.0" ] && LD_LIBRARY_PATH=$folder in_release_tree
 }
 
 with_coretype() {
-    OPENBLAS_CORETYPE=$1 tests_of build/release
+    OPENBLAS_CORETYPE=$1 in_release_tree
 }
 
 with_isa() {
-    GDN_CPU_ISA=$1 tests_of build/release
+    GDN_CPU_ISA=$1 in_release_tree
 }
 
 # A root in which netlib's BLAS is the only one: configuring must not take it for OpenBLAS.
@@ -114,7 +119,6 @@ maybe "valgrind, plain" under_valgrind scalar '\.(scalar|avx2)$'
 maybe "valgrind, AVX2" under_valgrind avx2 '\.(generic|scalar|avx2)$|^test_(cpu_fused|cpu_kernels|formulas)' # the plain run has all of these
 maybe "mutants" scripts/mutants.sh
 
-tree release -DCMAKE_BUILD_TYPE=Release >/dev/null || exit 1
 for build in pthread openmp serial; do
     maybe "OpenBLAS $build" with_openblas $build
 done
