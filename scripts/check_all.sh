@@ -61,23 +61,24 @@ under_valgrind() {
         GDN_CPU_ISA=$1 slowly build/valgrind "$2"
 }
 
-# The release tree is test.sh's, made anew where only a step below was asked for.
+# Tests in the release tree, which is test.sh's or made now; but for those named by the pattern, which the caller's setting does
+# not reach.
 in_release_tree() {
-    tree release -DCMAKE_BUILD_TYPE=Release >/dev/null && tests_of build/release
+    tree release -DCMAKE_BUILD_TYPE=Release >/dev/null && tests_of build/release -E "$1"
 }
 
-# The release tree with the OpenBLAS of another build put before the system's.
+# The OpenBLAS of another build put before the system's. The fused implementations use none.
 with_openblas() {
     local folder=/usr/lib/$triplet/openblas-$1
-    [ -e "$folder/libopenblas.so.0" ] && LD_LIBRARY_PATH=$folder in_release_tree
+    [ -e "$folder/libopenblas.so.0" ] && LD_LIBRARY_PATH=$folder in_release_tree '\.(scalar|avx2)$'
 }
 
 with_coretype() {
-    OPENBLAS_CORETYPE=$1 in_release_tree
+    OPENBLAS_CORETYPE=$1 in_release_tree '\.(scalar|avx2)$'
 }
 
 with_isa() {
-    GDN_CPU_ISA=$1 in_release_tree
+    GDN_CPU_ISA=$1 in_release_tree '\.(generic|scalar|avx2)$'
 }
 
 # A root in which netlib's BLAS is the only one: configuring must not take it for OpenBLAS.
