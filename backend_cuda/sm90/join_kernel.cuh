@@ -42,7 +42,7 @@ __device__ __forceinline__ Joints find_joints(const gdn_sm90_prefill &p, const W
         return joints;
     }
     const int chunks = sequence_chunks(p, seq);
-    joints.length = gdn_sm90_segment_chunks(chunks, p.num_v_heads, p.halves);
+    joints.length = gdn_sm90_segment_chunks(chunks, p.num_v_heads);
     if (joints.length >= chunks) {
         return joints;
     }
@@ -175,7 +175,7 @@ static __global__ void plan_waves_kernel(const __grid_constant__ gdn_sm90_prefil
             const gdn_chunk chunk = p.chunks[end];
             if (chunk.seq >= 0 && chunk.index > 0) {
                 const int chunks = sequence_chunks(p, chunk.seq);
-                const int length = gdn_sm90_segment_chunks(chunks, p.num_v_heads, p.halves);
+                const int length = gdn_sm90_segment_chunks(chunks, p.num_v_heads);
                 end -= length < chunks ? chunk.index % length : 0;
             }
         }

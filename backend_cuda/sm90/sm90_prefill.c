@@ -239,12 +239,12 @@ static void set_segments(gdn_sm90_prefill *p, const gdn_prefill_run *run, bool o
 {
     const gdn_choice *const choice = run->choice;
     const int64_t blocks = 4 * run->args->num_seqs * run->problem->num_v_heads;
-    p->halves = choice->param[PARAM_HALVES] != 0 && one_wave && blocks <= num_sms;
+    p->halves_only = choice->param[PARAM_MAX_SEGMENTS] == 1;
+    p->halves = choice->param[PARAM_HALVES] != 0 && (one_wave || p->halves_only) && blocks <= num_sms;
     p->max_segments = (int32_t)choice->param[PARAM_MAX_SEGMENTS];
     if (p->halves && p->max_segments < 2) {
         p->max_segments = gdn_sm90_most_segments(max_chunks(run->problem), run->problem->num_v_heads, 1);
     }
-    p->halves_only = choice->param[PARAM_MAX_SEGMENTS] == 1;
     p->segment_F = (float *)(run->workspace + choice->param[PARAM_SEGMENT_F]);
     p->segment_E = (float *)(run->workspace + choice->param[PARAM_SEGMENT_E]);
 }
@@ -328,7 +328,7 @@ static gdn_status run_waves(const gdn_device *device, const gdn_prefill_run *run
     p.wave_slots = (int32_t)(one_wave ? slots : choice->wave_chunks);
     p.heads_per_job = heads_per_job(problem, p.wave_slots, num_sms);
 
-    const bool planned = !one_wave && p.max_segments > 1;
+    const bool planned = !one_wave && choice->param[PARAM_MAX_SEGMENTS] > 1;
     const int64_t count = wave_count(slots, choice->wave_chunks, planned);
     gdn_sm90_wave *const waves = (gdn_sm90_wave *)(run->workspace + choice->param[PARAM_WAVES]);
     if (planned) {

@@ -46,19 +46,26 @@ __device__ __forceinline__ bool find_item(const gdn_sm90_prefill &p, int first_s
     const int run_end = run.index + run.count;
     int begin = run.index, end = run_end; /* chunks of the sequence */
     int length = 0; /* of its segments; 0: it is not cut */
+    bool halves = false; /* what is in the wave is cut in two, and is one piece with what is before and after it */
     if (kForm != Form::kWhole && p.max_segments > 1) {
         const int chunks = sequence_chunks(p, seq);
-        length = gdn_sm90_segment_chunks(chunks, p.num_v_heads, p.halves);
+        length = gdn_sm90_segment_chunks(chunks, p.num_v_heads);
         if (length < chunks) {
             begin = segment * length;
             end = min(begin + length, chunks);
         } else {
-            length = 0;
+            halves = p.halves && run.count >= 2 * GDN_SM90_MIN_SEGMENT;
+            length = halves ? (run.count + 1) / 2 : 0;
+            if (halves) {
+                begin += segment * length;
+                end = min(begin + length, run_end);
+            }
         }
     }
     const bool ends = run.last && end == run_end;
+    const bool second = halves && segment > 0;
     if (begin < run.index || end > run_end || begin >= end || (length == 0 && (segment > 0 || !kOutput)) ||
-        (!kOutput && (ends || (multiplier && begin == 0)))) {
+        (!kOutput && (ends || second || (multiplier && (halves || begin == 0))))) {
         return false;
     }
     const int last_length = ends ? run.last_length : GDN_SM90_CHUNK;
@@ -75,9 +82,12 @@ __device__ __forceinline__ bool find_item(const gdn_sm90_prefill &p, int first_s
         put(offsetof(Item, source), source);
         put(offsetof(Item, source_entry),
             p.halves_only ? seq - first_seq : segment_entry(source == kPlaceF ? slot - length : slot));
-        put(offsetof(Item, target), ends ? kPlaceCaller : length > 0 ? kPlaceNone : kPlaceCarry);
+        put(offsetof(Item, target), ends ? kPlaceCaller : length == 0 || second ? kPlaceCarry : kPlaceNone);
     } else {
-        put(offsetof(Item, source), multiplier ? kPlaceIdentity : begin == 0 ? kPlaceCaller : kPlaceZero);
+        put(offsetof(Item, source), multiplier   ? kPlaceIdentity
+                                    : begin == 0 ? kPlaceCaller
+                                    : halves     ? kPlaceCarry
+                                                 : kPlaceZero);
         put(offsetof(Item, target), multiplier ? kPlaceE : kPlaceF);
         put(offsetof(Item, target_entry), p.halves_only ? seq - first_seq : segment_entry(slot));
     }
