@@ -154,6 +154,29 @@ void gdn_chunk_gates(gdn_chunk_work *w, const gdn_fused_sequence *seq, int hv, i
     gdn_operands_lower(&w->operands, n, w->mask);
 }
 
+/* R = beta v - beta gamma (k S), of whatever S and columns; where v is to be added is the caller's to say. */
+static gdn_product residual_of(const gdn_chunk_work *w, int n)
+{
+    const gdn_operands *o = &w->operands;
+    return (gdn_product){
+        .rows = round_up(n, 8),
+        .depth = gdn_operands_words(o, o->K),
+        .a = o->k.words,
+        .lda = o->k.ld,
+        .a_block = o->k.block,
+        .scale = w->minus_beta_gamma,
+        .add_dtype = w->problem->v.dtype,
+        .add_rows = n,
+        .ldadd = w->problem->v.token_stride,
+        .add_scale = w->beta,
+        .add_scale_step = 1,
+        .out_dtype = GDN_DTYPE_F32,
+        .out_rows = round_up(n, 8),
+        .out = w->v,
+        .ldo = GDN_PANEL,
+    };
+}
+
 /* out = gamma_end S + K^T diag(rest) V' over `depth` tokens, of whatever S, V' and columns; v will hold the scaled rows. */
 static gdn_product update_of(const gdn_chunk_work *w, int depth, const float *gamma_end)
 {
@@ -264,25 +287,8 @@ void gdn_chunk_panels(gdn_chunk_work *w, const gdn_fused_sequence *seq, int hv, 
     const gdn_ask next_k = rows_ahead(&p->k, w->args->k, seq, hk, step->next_t, K, step->next_tokens);
     const gdn_ask next_q = rows_ahead(&p->q, w->args->q, seq, hk, step->next_t, K, step->next_tokens);
 
-    /* R = beta v - beta gamma (k S) */
-    gdn_product residual = {
-        .rows = rows,
-        .depth = words,
-        .a = operands->k.words,
-        .lda = operands->k.ld,
-        .a_block = operands->k.block,
-        .scale = w->minus_beta_gamma,
-        .add_dtype = p->v.dtype,
-        .add_rows = n,
-        .ldadd = p->v.token_stride,
-        .add_scale = w->beta,
-        .add_scale_step = 1,
-        .add_ahead = ahead(&p->v, t, n, step),
-        .out_dtype = GDN_DTYPE_F32,
-        .out_rows = rows,
-        .out = w->v,
-        .ldo = GDN_PANEL,
-    };
+    gdn_product residual = residual_of(w, n);
+    residual.add_ahead = ahead(&p->v, t, n, step);
     /* O = gamma (q S) + P V' */
     gdn_product output = {
         .rows = rows,
@@ -340,4 +346,26 @@ void gdn_chunk_panels(gdn_chunk_work *w, const gdn_fused_sequence *seq, int hv, 
                                   place->target_offset + hv * place->target_layout->head_stride, panel, S, w->stage);
         }
     }
+}
+
+void gdn_chunk_advance(gdn_chunk_work *w, const gdn_fused_sequence *seq, int hv, int64_t t, int n, int column, int cols,
+                       float *panel)
+{
+    const gdn_problem *p = w->problem;
+    const gdn_operands *o = &w->operands;
+    const int rows = round_up(n, 8);
+    gdn_product residual = residual_of(w, n);
+    residual.cols = cols;
+    residual.b = gdn_operands_right(o, o->K, o->K, cols, panel, o->state);
+    if (column >= 0) {
+        const int64_t v = gdn_row_offset(&p->v, seq->row, seq->length, seq->first + t, hv) + column;
+        residual.add = gdn_at(w->args->v, p->v.dtype, v);
+    }
+    w->kernels->product_rows(&residual);
+    w->kernels->solve(rows, cols, w->mask, o->C * GDN_PAIR, w->v, w->rest, w->rest_v);
+    gdn_product update = update_of(w, n, &w->gamma[n - 1]);
+    update.cols = cols;
+    update.b = gdn_operands_right(o, n, o->C, cols, w->rest_v, o->v);
+    update.add = update.out = panel;
+    w->kernels->product(&update);
 }

@@ -79,4 +79,9 @@ void gdn_chunk_gates(gdn_chunk_work *work, const gdn_fused_sequence *seq, int hv
 void gdn_chunk_panels(gdn_chunk_work *work, const gdn_fused_sequence *seq, int hv, int64_t t, int n, float *state,
                       int first, int end, const gdn_chunk_step *step);
 
+/* One panel of a state through the same tokens, without outputs: R = beta v - beta gamma (k S) with the columns of v from
+ * `column` on, or with v = 0 where it is negative. */
+void gdn_chunk_advance(gdn_chunk_work *work, const gdn_fused_sequence *seq, int hv, int64_t t, int n, int column,
+                       int cols, float *panel);
+
 #endif

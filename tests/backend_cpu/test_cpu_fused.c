@@ -280,6 +280,56 @@ static void thread_counts_change_no_bit(void **unused)
     NO_COMPLAINTS(complaints);
 }
 
+/* Segments joined by (E, F) maps: judged as everything else, on lengths that divide nothing, with checkpoints on both sides
+ * of a cut, with resets, and with the same bits on any number of threads. */
+static void segments_asked_for(void **unused)
+{
+    (void)unused;
+    static const int32_t segments[] = {2, 3, 8, 64};
+    int complaints = 0;
+    for (size_t i = 0; i < COUNT_OF(isas); i++) {
+        for (int n = 0; n < 12; n++) {
+            char label[64];
+            snprintf(label, sizeof(label), "%s, %d segments, case %d", isas[i], (int)segments[n % 4], n);
+            const case_spec spec = {.label = label,
+                                    .seed = (uint64_t)n + 40,
+                                    .num_k_heads = 1 + n % 2,
+                                    .num_v_heads = (1 + n % 2) * (1 + n % 3),
+                                    .head_k_dim = n % 3 == 0 ? 48 : 80,
+                                    .head_v_dim = n % 3 == 1 ? 32 : 112,
+                                    .head_map = (gdn_head_map)(n % 2),
+                                    .lengths = LENGTHS(1 + 29 * n, 130, 0, 17),
+                                    .num_seqs = 4,
+                                    .chunk_size = n % 4 == 3 ? 32 : 0,
+                                    .num_segments = segments[n % 4],
+                                    .gates = (gate_regime)(n % NUM_GATE_REGIMES),
+                                    .gate = -0.3,
+                                    .dtype = n % 5 == 4 ? GDN_DTYPE_BF16 : GDN_DTYPE_F32,
+                                    .checkpoint_form = n % 2 ? GDN_CHECKPOINT_EVERY : GDN_CHECKPOINT_NONE,
+                                    .checkpoint_interval = n % 2 ? 11 : 0,
+                                    .adversarial = true};
+            test_case alone, team;
+            gdn_context *context = context_for(isas[i], 1);
+            if (!context) {
+                break;
+            }
+            case_build(&alone, &spec);
+            complaints += check_built_case(context, &alone);
+            gdn_context_destroy(&context);
+            context = context_with(isas[i], 3);
+            case_build(&team, &spec);
+            char name[64];
+            case_implementation(context, &team, name);
+            REQUIRE(strncmp(name, "cpu.", 4) == 0);
+            complaints += check_built_case(context, &team) + same_results(&alone, &team);
+            gdn_context_destroy(&context);
+            case_free(&alone);
+            case_free(&team);
+        }
+    }
+    NO_COMPLAINTS(complaints);
+}
+
 /* Operands rounded to bfloat16, only where numerics asks for it: each implementation that this machine has. */
 static void bf16_products_where_asked_for(void **unused)
 {
@@ -328,6 +378,26 @@ static void bf16_products_where_asked_for(void **unused)
         gdn_context_destroy(&context);
     }
     NO_COMPLAINTS(complaints);
+}
+
+/* Decode and segments are float32 only, and say so. */
+static void rounded_products_are_refused_where_there_are_none(void **unused)
+{
+    (void)unused;
+    const case_spec specs[] = {
+        {.label = "decode", .operation = GDN_OPERATION_DECODE, .num_seqs = 2, .numerics = GDN_NUMERICS_BF16},
+        {.label = "segments", .length = 100, .num_segments = 3, .numerics = GDN_NUMERICS_BF16},
+    };
+    gdn_context *context = context_with(NULL, 1);
+    for (size_t i = 0; i < COUNT_OF(specs); i++) {
+        test_case c;
+        case_build(&c, &specs[i]);
+        gdn_plan *plan = NULL;
+        REQUIRE(gdn_plan_create(&plan, context, &c.problem) == GDN_ERROR_UNSUPPORTED);
+        REQUIRE(strstr(gdn_last_error(), "float32 products only") || strstr(gdn_last_error(), "products are float32"));
+        case_free(&c);
+    }
+    gdn_context_destroy(&context);
 }
 
 /* What the fused path does not take it says, and something else takes. */
@@ -380,7 +450,9 @@ int main(void)
         cmocka_unit_test(checkpoints_of_every_interval),
         cmocka_unit_test(decode_of_1_to_16_tokens),
         cmocka_unit_test(thread_counts_change_no_bit),
+        cmocka_unit_test(segments_asked_for),
         cmocka_unit_test(bf16_products_where_asked_for),
+        cmocka_unit_test(rounded_products_are_refused_where_there_are_none),
         cmocka_unit_test(other_dims_are_refused_with_the_reason),
         cmocka_unit_test(capped_workspaces_change_no_bit),
     };

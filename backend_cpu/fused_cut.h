@@ -1,0 +1,41 @@
+/* How the sequences and heads of a call are cut into items of work, and items into bundles: by the thread count and what
+ * the plan's scratch holds. No bit of a result depends on it. */
+#ifndef GDN_CPU_FUSED_CUT_H
+#define GDN_CPU_FUSED_CUT_H
+
+#include "backend.h"
+
+enum { GDN_MAX_BUNDLE = 8 };
+
+typedef struct gdn_item_cut {
+    int keys; /* key heads of an item */
+    int key_parts;
+    int heads; /* value heads of each of its key heads */
+    int head_parts;
+    int panels; /* panels of each of their states */
+    int panel_parts;
+    int64_t items;
+    int bundle; /* items of one sequence that a thread takes at once */
+    int64_t bundles;
+} gdn_item_cut;
+
+/* For a team of threads; `states` fit an item's place in the second-level cache, `pool` all scratch that is booked. */
+gdn_item_cut gdn_fused_choose_cut(const gdn_prefill_run *run, int team, int states);
+void gdn_fused_choose_bundle(const gdn_prefill_run *run, int team, int states, int64_t pool, gdn_item_cut *cut);
+
+int64_t gdn_fused_items_of_sequence(const gdn_item_cut *cut);
+
+/* What an item is, by its number. */
+typedef struct gdn_item_part {
+    int64_t seq;
+    int first_key, keys;
+    int first_head, heads; /* within the group of a key head */
+    int first_panel, end_panel;
+} gdn_item_part;
+
+gdn_item_part gdn_fused_part(const gdn_problem *problem, const gdn_item_cut *cut, int64_t item);
+
+/* Its value heads, numbered from 0: the heads of its first key head, then of the next. */
+int gdn_fused_part_head(const gdn_problem *problem, const gdn_item_part *part, int i);
+
+#endif
