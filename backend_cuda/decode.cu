@@ -5,18 +5,19 @@
  *     u = beta (v - alpha k.s)        o = scale (alpha q.s + (q.k) u)        s <- alpha s + u k
  *
  * so that both products of s with k and q need its old value only: a column is read once, reduced once, written once.
- * Eight lanes share a column, 16 bytes each at a time: a warp has four columns side by side and `depth` deep.
  *
- *     lane         0..7     8..15    16..23   24..31
- *     first        v0       v0 + 1   v0 + 2   v0 + 3        K elements of one state row over eight lanes
- *     then         v0 + 4   ...
+ * A block is one warp. `kLanes` lanes share a column, 16 bytes each at a time; as many columns are deep as make 32 elements a
+ * lane. K = 128 in float32, kLanes = 16:
  *
- * All of a warp's columns are on their way to shared memory while its block prepares the tokens, each lane's to places
- * that only it touches. Registers hold one column at a time: what is under way costs none, and enough blocks are resident
- * to keep the memory busy. Between tokens the columns stay in shared memory, in float32.
+ *     lane         0 .. 15    16 .. 31
+ *     first        v0         v0 + 1        128 elements of one state row over 16 lanes
+ *     then         v0 + 2     v0 + 3
+ *     ...                     v0 + 7
  *
- *     shared memory: columns as they arrive [warps][depth] | the same in float32, for 16-bit states and several tokens |
- *                    tokens
+ * The columns stay in registers from the first token to the last. A block asks for all of them and for its token, and waits
+ * for nobody else. A multiprocessor holds 20 such blocks, which between them have 80 KiB on their way (40 KiB of 16-bit
+ * states). Larger blocks were slower, though they had more under way: all of them loads, then all of them stores. So
+ * was more than one column a lane of 8, for want of registers.
  */
 #include "decode_row.cuh"
 
@@ -27,29 +28,22 @@ namespace gdn
 namespace
 {
 
-constexpr int kMaxThreads = 128;
-
-/* Blocks that a multiprocessor is to hold: as many as registers allow without spilling. Compiled for 9.0 the narrow
- * kernels fit 80 registers, for the others they need a few more. */
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ != 900
-template <int K> constexpr int kResident = K == 256 ? 4 : 5;
-#else
-template <int K> constexpr int kResident = K == 256 ? 4 : 6;
-#endif
-
-/* How a column of K elements of type T lies over eight lanes: kPieces of 16 bytes, eight pieces apart. */
+/* How columns of K elements of type T lie over a warp. */
 template <typename T, int K> struct ColumnMap {
     static constexpr int kPerPiece = 16 / sizeof(T);
-    static constexpr int kPieces = K / (8 * kPerPiece);
-    static constexpr int kPerLane = K / 8;
-    static constexpr int kRawBytes = kPieces * 512; /* of four columns side by side, as they arrive */
-    static constexpr int kFloatBytes = kPerLane * 128; /* the same in float32 */
-    static_assert(kPieces >= 1, "a column is at least eight 16-byte pieces");
+    static constexpr int kRowPieces = K / kPerPiece;
+    static constexpr int kLanes = kRowPieces < 16 ? kRowPieces : 16; /* of a column */
+    static constexpr int kPieces = kRowPieces / kLanes; /* of a lane, kLanes pieces apart */
+    static constexpr int kPerLane = kPieces * kPerPiece;
+    static constexpr int kDepth = 32 / kPerLane; /* columns a lane works on */
+    static constexpr int kSide = 32 / kLanes; /* columns side by side */
+    static constexpr int kColumns = kSide * kDepth;
+    static_assert(kColumns >= GDN_DECODE_LEAST_COLUMNS && kDepth <= kLanes, "");
 
     /* Which k the lane's i-th element is. */
     static __device__ __forceinline__ int element(int i)
     {
-        return (i / kPerPiece * 8 + threadIdx.x % 8) * kPerPiece + i % kPerPiece;
+        return (i / kPerPiece * kLanes + threadIdx.x % kLanes) * kPerPiece + i % kPerPiece;
     }
 };
 
@@ -63,9 +57,9 @@ template <> struct Piece<float> {
         x[2] = __uint_as_float(v.z);
         x[3] = __uint_as_float(v.w);
     }
-    static __device__ __forceinline__ void store(float *dst, const float *x)
+    static __device__ __forceinline__ uint4 pack(const float *x)
     {
-        *reinterpret_cast<float4 *>(dst) = make_float4(x[0], x[1], x[2], x[3]);
+        return make_uint4(__float_as_uint(x[0]), __float_as_uint(x[1]), __float_as_uint(x[2]), __float_as_uint(x[3]));
     }
 };
 
@@ -80,10 +74,9 @@ template <typename T> struct Piece16 {
             x[2 * i + 1] = pair.y;
         }
     }
-    static __device__ __forceinline__ void store(T *dst, const float *x)
+    static __device__ __forceinline__ uint4 pack(const float *x)
     {
-        *reinterpret_cast<uint4 *>(dst) =
-            make_uint4(pack2<T>(x[0], x[1]), pack2<T>(x[2], x[3]), pack2<T>(x[4], x[5]), pack2<T>(x[6], x[7]));
+        return make_uint4(pack2<T>(x[0], x[1]), pack2<T>(x[2], x[3]), pack2<T>(x[4], x[5]), pack2<T>(x[6], x[7]));
     }
 };
 
@@ -92,120 +85,257 @@ template <> struct Piece<__nv_bfloat16> : Piece16<__nv_bfloat16> {
 template <> struct Piece<__half> : Piece16<__half> {
 };
 
-/* A lane's part of one column. `place` is its first 16 bytes in shared memory; the next are 512 on. */
-template <typename T, int K> struct Column {
+/* A lane's part of the block's columns, as they are in memory. `base` is the offset of the lane's first column, of which
+ * `columns` are there: every kSide-th of them is the lane's. */
+template <typename T, int K> struct RawColumns {
     using Map = ColumnMap<T, K>;
-    float s[Map::kPerLane];
+    uint4 pieces[Map::kDepth][Map::kPieces];
 
-    __device__ __forceinline__ void load_raw(uint32_t place)
+    __device__ __forceinline__ void clear()
     {
 #pragma unroll
-        for (int i = 0; i < Map::kPieces; ++i) {
-            Piece<T>::unpack(&s[i * Map::kPerPiece], load_shared_16(place + i * 512));
+        for (int c = 0; c < Map::kDepth; ++c) {
+#pragma unroll
+            for (int i = 0; i < Map::kPieces; ++i) {
+                pieces[c][i] = make_uint4(0, 0, 0, 0);
+            }
         }
     }
 
-    __device__ __forceinline__ void load_float(uint32_t place)
+    __device__ __forceinline__ void load(const gdn_fused_state &state, int64_t base, int columns)
     {
+        const T *at = static_cast<const T *>(state.data) + base + threadIdx.x % Map::kLanes * Map::kPerPiece;
+        const int64_t step = Map::kSide * state.v_stride;
 #pragma unroll
-        for (int i = 0; i < Map::kPerLane; i += 4) {
-            Piece<float>::unpack(&s[i], load_shared_16(place + i * 128));
+        for (int c = 0; c < Map::kDepth; ++c) {
+            if (Map::kSide * c < columns) {
+#pragma unroll
+                for (int i = 0; i < Map::kPieces; ++i) {
+                    pieces[c][i] = load_global_16(at + i * Map::kLanes * Map::kPerPiece);
+                }
+            }
+            at += step;
         }
     }
 
-    __device__ __forceinline__ void keep(uint32_t place) const
+    __device__ __forceinline__ void store(const gdn_fused_state &state, int64_t base, int columns) const
     {
+        T *at = static_cast<T *>(state.data) + base + threadIdx.x % Map::kLanes * Map::kPerPiece;
+        const int64_t step = Map::kSide * state.v_stride;
 #pragma unroll
-        for (int i = 0; i < Map::kPerLane; i += 4) {
-            store_shared_16(place + i * 128, make_uint4(__float_as_uint(s[i]), __float_as_uint(s[i + 1]),
-                                                        __float_as_uint(s[i + 2]), __float_as_uint(s[i + 3])));
-        }
-    }
-
-    /* To a state's column at `base`, the offset of its element 0. */
-    __device__ __forceinline__ void store(const gdn_fused_state &state, int64_t base) const
-    {
-        T *const data = static_cast<T *>(state.data) + base + threadIdx.x % 8 * Map::kPerPiece;
+        for (int c = 0; c < Map::kDepth; ++c) {
+            if (Map::kSide * c < columns) {
 #pragma unroll
-        for (int i = 0; i < Map::kPieces; ++i) {
-            Piece<T>::store(data + i * 8 * Map::kPerPiece, &s[i * Map::kPerPiece]);
+                for (int i = 0; i < Map::kPieces; ++i) {
+                    store_global_16(at + i * Map::kLanes * Map::kPerPiece, pieces[c][i]);
+                }
+            }
+            at += step;
         }
     }
 };
 
-/* A lane's part of a column from shared memory to a state at `base`, bit for bit. */
-template <typename T, int K>
-__device__ __forceinline__ void pass_column(uint32_t place, const gdn_fused_state &state, int64_t base)
-{
+/* The same in float32. */
+template <typename T, int K> struct Columns {
     using Map = ColumnMap<T, K>;
-    T *const data = static_cast<T *>(state.data) + base + threadIdx.x % 8 * Map::kPerPiece;
+    float s[Map::kDepth][Map::kPerLane];
+
+    __device__ __forceinline__ void take(const RawColumns<T, K> &raw)
+    {
 #pragma unroll
-    for (int i = 0; i < Map::kPieces; ++i) {
-        *reinterpret_cast<uint4 *>(data + i * 8 * Map::kPerPiece) = load_shared_16(place + i * 512);
+        for (int c = 0; c < Map::kDepth; ++c) {
+#pragma unroll
+            for (int i = 0; i < Map::kPieces; ++i) {
+                Piece<T>::unpack(&s[c][i * Map::kPerPiece], raw.pieces[c][i]);
+            }
+        }
+    }
+
+    __device__ __forceinline__ void store(const gdn_fused_state &state, int64_t base, int columns) const
+    {
+        RawColumns<T, K> raw;
+#pragma unroll
+        for (int c = 0; c < Map::kDepth; ++c) {
+#pragma unroll
+            for (int i = 0; i < Map::kPieces; ++i) {
+                raw.pieces[c][i] = Piece<T>::pack(&s[c][i * Map::kPerPiece]);
+            }
+        }
+        raw.store(state, base, columns);
+    }
+};
+
+/* Sums over the lanes of a column, all on their way together. */
+template <int kLanes, int kCount> __device__ __forceinline__ void lane_sums(float *x)
+{
+#pragma unroll
+    for (int step = 1; step < kLanes; step *= 2) {
+#pragma unroll
+        for (int i = 0; i < kCount; ++i) {
+            x[i] += __shfl_xor_sync(0xffffffffu, x[i], step);
+        }
     }
 }
 
-/* Sets out for the lane's columns v, v + 4, ... of a state, `base` the offset of column v; those past the last, and all of
- * them with `there` false, become zeros. */
-template <typename T, int K>
-__device__ __forceinline__ void request_columns(const gdn_decode_params &p, uint32_t place, int64_t base, int v,
-                                                bool there)
-{
+/* A lane's part of q or k: its elements of a column, as they are in memory. */
+template <typename T, int K, bool k16Bit> struct RawVector {
     using Map = ColumnMap<T, K>;
-    const T *data = static_cast<const T *>(p.initial_state.data) + base + threadIdx.x % 8 * Map::kPerPiece;
-#pragma unroll 2
-    for (int c = 0; c < p.depth; ++c) {
+    static constexpr int kPerWord = k16Bit ? 2 : 1;
+    static constexpr int kWords = Map::kPerLane / kPerWord;
+    static constexpr int kPieceWords = Map::kPerPiece / kPerWord; /* that lie side by side: 2, 4 or 8 */
+    uint32_t words[kWords];
+
+    __device__ __forceinline__ void load(const void *data, int64_t at)
+    {
+        const uint32_t *const first = static_cast<const uint32_t *>(data) + (at + Map::element(0)) / kPerWord;
 #pragma unroll
         for (int i = 0; i < Map::kPieces; ++i) {
-            cp_async_16(place + i * 512, data + i * 8 * Map::kPerPiece, there && v + 4 * c < p.head_v_dim);
+            load_piece(&words[i * kPieceWords], first + i * Map::kLanes * kPieceWords);
         }
-        place += Map::kRawBytes;
-        data += 4 * p.initial_state.v_stride;
     }
-    cp_async_commit();
-}
 
-/* Sum over the eight lanes of a column. */
-__device__ __forceinline__ float lane_sum(float x)
-{
-    x += __shfl_xor_sync(0xffffffffu, x, 1);
-    x += __shfl_xor_sync(0xffffffffu, x, 2);
-    x += __shfl_xor_sync(0xffffffffu, x, 4);
-    return x;
-}
+    static __device__ __forceinline__ void load_piece(uint32_t *to, const uint32_t *from)
+    {
+        if constexpr (kPieceWords == 2) {
+            const uint2 v = *reinterpret_cast<const uint2 *>(from);
+            to[0] = v.x;
+            to[1] = v.y;
+        } else {
+#pragma unroll
+            for (int i = 0; i < kPieceWords; i += 4) {
+                const uint4 v = *reinterpret_cast<const uint4 *>(from + i);
+                to[i] = v.x;
+                to[i + 1] = v.y;
+                to[i + 2] = v.z;
+                to[i + 3] = v.w;
+            }
+        }
+    }
 
-/* One token of one column; returns o. */
-template <typename T, int K>
-__device__ __forceinline__ float step_column(Column<T, K> &column, float scale, const float *token, float value)
-{
+    __device__ __forceinline__ void unpack(float *x, bool bf16) const
+    {
+#pragma unroll
+        for (int i = 0; i < kWords; ++i) {
+            if (!k16Bit) {
+                x[i] = __uint_as_float(words[i]);
+            } else {
+                const float2 pair = bf16 ? unpack2<__nv_bfloat16>(words[i]) : unpack2<__half>(words[i]);
+                x[2 * i] = pair.x;
+                x[2 * i + 1] = pair.y;
+            }
+        }
+    }
+};
+
+/* One token's q, k and v on their way to a lane: v of the column that the lane loads v and stores o of, which is its
+ * (lane % kLanes)-th. */
+template <typename T, int K, bool k16Bit> struct RawToken {
     using Map = ColumnMap<T, K>;
-    const float alpha = token[2 * K], beta = token[2 * K + 1], qk = token[2 * K + 2];
-    float ks = 0.0f, qs = 0.0f;
-#pragma unroll
-    for (int i = 0; i < Map::kPerLane; i += 4) {
-        const float4 k4 = *reinterpret_cast<const float4 *>(&token[Map::element(i)]);
-        const float4 q4 = *reinterpret_cast<const float4 *>(&token[K + Map::element(i)]);
-        const float k[4] = {k4.x, k4.y, k4.z, k4.w};
-        const float q[4] = {q4.x, q4.y, q4.z, q4.w};
-#pragma unroll
-        for (int e = 0; e < 4; ++e) {
-            ks = fmaf(k[e], column.s[i + e], ks);
-            qs = fmaf(q[e], column.s[i + e], qs);
+    RawVector<T, K, k16Bit> k, q;
+    uint32_t v;
+
+    /* Offsets are the row's, of its token 0. */
+    __device__ __forceinline__ void load(const gdn_decode_params &p, int64_t k_at, int64_t q_at, int64_t v_at,
+                                         bool has_v)
+    {
+        k.load(p.k.data, k_at);
+        q.load(p.q.data, q_at);
+        v = 0;
+        if (has_v) {
+            v = load_bits<k16Bit>(p.v.data, v_at);
         }
     }
-    const float u = beta * (value - alpha * lane_sum(ks));
-    const float o = scale * fmaf(qk, u, alpha * lane_sum(qs));
-#pragma unroll
-    for (int i = 0; i < Map::kPerLane; i += 4) {
-        const float4 k4 = *reinterpret_cast<const float4 *>(&token[Map::element(i)]);
-        const float k[4] = {k4.x, k4.y, k4.z, k4.w};
-#pragma unroll
-        for (int e = 0; e < 4; ++e) {
-            column.s[i + e] = fmaf(u, k[e], alpha * column.s[i + e]);
+};
+
+/* Decay and write strength of the row's tokens, token t in lane t. Lanes past the last token have those of the last. */
+struct Gates {
+    float alpha, beta;
+
+    __device__ __forceinline__ void load(const gdn_decode_params &p, const Place &place, int tokens)
+    {
+        const int t = min(static_cast<int>(threadIdx.x), tokens - 1);
+        const uint32_t gate_bits =
+            load_halves(p.gate.data, p.gate.dtype == GDN_DTYPE_F32 ? 2 : 1,
+                        place.row * p.gate.row_stride + t * p.gate.token_stride + place.head * p.gate.head_stride);
+        const uint32_t beta_bits =
+            load_halves(p.beta.data, p.beta.dtype == GDN_DTYPE_F32 ? 2 : 1,
+                        place.row * p.beta.row_stride + t * p.beta.token_stride + place.head * p.beta.head_stride);
+        const float A_log = p.A_log ? p.A_log[place.head] : 0.0f;
+        const float dt_bias = p.dt_bias ? p.dt_bias[place.head] : 0.0f;
+        alpha = gate_value(gate_bits, p.gate.dtype);
+        if (p.gate_form != GDN_GATE_DECAY) {
+            alpha = token_decay(log_decay_of(alpha, p.gate_form, A_log, dt_bias));
         }
+        beta = beta_of(gate_value(beta_bits, p.beta.dtype), p.beta_form, p.beta_scale);
     }
-    return o;
-}
+};
+
+/* One token, ready to be used. k and q are as given: their norms are factors of the sums over them. */
+template <typename T, int K, bool k16Bit> struct Token {
+    using Map = ColumnMap<T, K>;
+    float k[Map::kPerLane], q[Map::kPerLane];
+    float v; /* of the lane's own column, as in RawToken */
+    float alpha, beta, k_norm, q_norm, qk;
+
+    __device__ __forceinline__ void take(const gdn_decode_params &p, const RawToken<T, K, k16Bit> &raw,
+                                         const Gates &gates, int t)
+    {
+        raw.k.unpack(k, p.k.dtype == GDN_DTYPE_BF16);
+        raw.q.unpack(q, p.q.dtype == GDN_DTYPE_BF16);
+        v = float_of_bits<k16Bit>(raw.v, p.v.dtype);
+        alpha = __shfl_sync(0xffffffffu, gates.alpha, t);
+        beta = __shfl_sync(0xffffffffu, gates.beta, t);
+        float sums[3] = {product(q, k), product(k, k), product(q, q)};
+        k_norm = 1.0f;
+        q_norm = 1.0f;
+        if (p.qk_norm == GDN_QK_NORM_NONE) {
+            lane_sums<Map::kLanes, 1>(sums);
+        } else {
+            lane_sums<Map::kLanes, 3>(sums);
+            k_norm = norm_factor(sums[1], p.qk_norm, p.qk_norm_eps);
+            q_norm = norm_factor(sums[2], p.qk_norm, p.qk_norm_eps);
+        }
+        qk = sums[0] * k_norm * q_norm;
+    }
+
+    /* The lane's part of a sum over a column. */
+    static __device__ __forceinline__ float product(const float *x, const float *y)
+    {
+        float sum = 0.0f;
+#pragma unroll
+        for (int i = 0; i < Map::kPerLane; ++i) {
+            sum = fmaf(x[i], y[i], sum);
+        }
+        return sum;
+    }
+
+    /* Advances the columns by the token; returns o of the lane's own column. */
+    __device__ __forceinline__ float step(Columns<T, K> &state, float scale) const
+    {
+        float sums[2 * Map::kDepth]; /* k.s of each column, then q.s */
+#pragma unroll
+        for (int c = 0; c < Map::kDepth; ++c) {
+            sums[c] = product(k, state.s[c]);
+            sums[Map::kDepth + c] = product(q, state.s[c]);
+        }
+        lane_sums<Map::kLanes, 2 * Map::kDepth>(sums);
+        float mine = 0.0f;
+#pragma unroll
+        for (int c = 0; c < Map::kDepth; ++c) {
+            float *const s = state.s[c];
+            const float value = __shfl_sync(0xffffffffu, v, c, Map::kLanes);
+            const float u = beta * (value - alpha * (k_norm * sums[c]));
+            const float o = scale * fmaf(qk, u, alpha * (q_norm * sums[Map::kDepth + c]));
+            mine = threadIdx.x % Map::kLanes == c ? o : mine;
+            const float uk = u * k_norm;
+#pragma unroll
+            for (int i = 0; i < Map::kPerLane; ++i) {
+                s[i] = fmaf(uk, k[i], alpha * s[i]);
+            }
+        }
+        return mine;
+    }
+};
 
 __device__ __forceinline__ int64_t column_base(const gdn_fused_state &state, int64_t slot, int head, int v)
 {
@@ -213,100 +343,79 @@ __device__ __forceinline__ int64_t column_base(const gdn_fused_state &state, int
 }
 
 template <typename T, int K, bool k16Bit>
-__global__ void __launch_bounds__(kMaxThreads, kResident<K>)
-    decode_columns_kernel(const __grid_constant__ gdn_decode_params p)
+__global__ void __launch_bounds__(32, K == 256 ? 16 : 20)
+    decode_columns_kernel(const __grid_constant__ gdn_decode_params p, const Grid grid)
 {
     using Map = ColumnMap<T, K>;
-    extern __shared__ __align__(16) unsigned char smem[];
     if (blockIdx.x == 0) {
         if (!p.checked) {
             report_rows(p);
         }
         return;
     }
-    const int warp = threadIdx.x / 32;
-    const int first = warp * GDN_DECODE_WARP_COLUMNS * p.depth + threadIdx.x % 32 / 8; /* the lane's, in the block */
-    const Place place = place_of(p, p.columns);
-    const int v = place.v0 + first;
+    const Place place = place_of(p, grid);
+    const int v = place.v0 + threadIdx.x / Map::kLanes; /* the lane's first column */
+    const int columns = p.head_v_dim - v;
     const Row row = row_of(p, place.row);
     if (row.skipped || (p.checked && p.fault->code != GDN_FAULT_NONE)) {
         return;
     }
-
-    const bool several = sizeof(T) == 2 && p.tokens_per_row > 1; /* float32 has places of its own */
-    const uint32_t raw = smem_address(smem) + warp * p.depth * Map::kRawBytes + threadIdx.x % 32 * 16;
-    const uint32_t kept = several ? smem_address(smem) + p.warps * p.depth * Map::kRawBytes +
-                                        warp * p.depth * Map::kFloatBytes + threadIdx.x % 32 * 16
-                                  : raw;
-    float *const tokens =
-        reinterpret_cast<float *>(smem + p.warps * p.depth * (Map::kRawBytes + (several ? Map::kFloatBytes : 0)));
-    request_columns<T, K>(p, raw, row.has_initial_state ? column_base(p.initial_state, row.read, place.head, v) : 0, v,
-                          row.has_initial_state);
-    prepare_tokens<k16Bit>(p, place, 0, min(p.group, row.tokens), p.columns, tokens);
+    RawColumns<T, K> raw;
+    raw.clear();
+    if (row.has_initial_state) {
+        raw.load(p.initial_state, column_base(p.initial_state, row.read, place.head, v), columns);
+    }
     const int64_t final_base = p.final_state.data ? column_base(p.final_state, row.write, place.head, v) : 0;
-    int64_t o_at = place.row * p.o.row_stride + place.head * p.o.head_stride + v;
-    cp_async_wait<0>();
-    __syncthreads();
-    for (int t = 0; t < row.tokens; ++t) {
-        const int in_group = t % p.group;
-        if (in_group == 0 && t > 0) {
-            __syncthreads(); /* the group before is done with */
-            prepare_tokens<k16Bit>(p, place, t, min(p.group, row.tokens - t), p.columns, tokens);
-            __syncthreads();
+    if (row.tokens == 0) {
+        if (p.final_state.data) {
+            raw.store(p.final_state, final_base, columns);
         }
-        const float *const token = tokens + in_group * token_floats(K);
-        const bool last = t == row.tokens - 1;
-        int64_t token_slot = -1;
-        if (p.token_slots) {
-            token_slot = load_index(p.token_slots, p.slots_dtype, place.row * p.tokens_per_row + t);
-        }
+        return;
+    }
+    const int own = threadIdx.x % Map::kLanes * Map::kSide; /* the lane's own column, from its first */
+    const bool has_own = threadIdx.x % Map::kLanes < Map::kDepth && own < columns;
+    int64_t k_at = place.row * p.k.row_stride + place.k_head * p.k.head_stride;
+    int64_t q_at = place.row * p.q.row_stride + place.k_head * p.q.head_stride;
+    int64_t v_at = place.row * p.v.row_stride + place.head * p.v.head_stride + v + own;
+    int64_t o_at = place.row * p.o.row_stride + place.head * p.o.head_stride + v + own;
+    RawToken<T, K, k16Bit> next;
+    next.load(p, k_at, q_at, v_at, has_own);
+    Gates gates;
+    gates.load(p, place, row.tokens);
+    Columns<T, K> state;
+    state.take(raw);
 #pragma unroll 1
-        for (int c = 0; c < p.depth; ++c) {
-            Column<T, K> column;
-            if (t == 0) {
-                column.load_raw(raw + c * Map::kRawBytes);
-            } else {
-                column.load_float(kept + c * Map::kFloatBytes);
-            }
-            const float o = step_column<T, K>(column, p.scale, token, token[2 * K + 4 + first + 4 * c]);
-            if (v + 4 * c < p.head_v_dim) {
-                if (threadIdx.x % 8 == 0) {
-                    store_element(p.o.data, p.o.dtype, o_at + 4 * c, o);
-                }
-                if (token_slot >= 0) {
-                    column.store(p.token_states, column_base(p.token_states, token_slot, place.head, v + 4 * c));
-                }
-                if (last && p.final_state.data) {
-                    column.store(p.final_state, final_base + 4 * c * p.final_state.v_stride);
-                }
-            }
-            if (!last) {
-                column.keep(kept + c * Map::kFloatBytes);
-            }
+    for (int t = 0; t < row.tokens; ++t) {
+        Token<T, K, k16Bit> token;
+        token.take(p, next, gates, t);
+        if (t + 1 < row.tokens) {
+            k_at += p.k.token_stride;
+            q_at += p.q.token_stride;
+            v_at += p.v.token_stride;
+            next.load(p, k_at, q_at, v_at, has_own);
+        }
+        const float o = token.step(state, p.scale);
+        if (has_own) {
+            store_element(p.o.data, p.o.dtype, o_at, o);
         }
         o_at += p.o.token_stride;
-    }
-    if (row.tokens == 0 && p.final_state.data) {
-        for (int c = 0; c < p.depth && v + 4 * c < p.head_v_dim; ++c) {
-            pass_column<T, K>(raw + c * Map::kRawBytes, p.final_state, final_base + 4 * c * p.final_state.v_stride);
+        if (p.token_slots) {
+            const int64_t slot = load_index(p.token_slots, p.slots_dtype, place.row * p.tokens_per_row + t);
+            if (slot >= 0) {
+                state.store(p.token_states, column_base(p.token_states, slot, place.head, v), columns);
+            }
         }
+    }
+    if (p.final_state.data) {
+        state.store(p.final_state, final_base, columns);
     }
 }
 
 template <typename T, int K, bool k16Bit> cudaError_t launch(const gdn_decode_params &p, cudaStream_t stream)
 {
-    using Map = ColumnMap<T, K>;
-    const bool several = sizeof(T) == 2 && p.tokens_per_row > 1;
-    const size_t smem = static_cast<size_t>(p.warps * p.depth) * (Map::kRawBytes + (several ? Map::kFloatBytes : 0)) +
-                        p.group * token_floats(K) * sizeof(float);
-    const int64_t blocks = p.num_rows * p.num_v_heads * ((p.head_v_dim + p.columns - 1) / p.columns) + 1;
-    const cudaError_t error = cudaFuncSetAttribute(decode_columns_kernel<T, K, k16Bit>,
-                                                   cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(smem));
-    if (error != cudaSuccess) {
-        return error;
-    }
-    decode_columns_kernel<T, K, k16Bit>
-        <<<static_cast<unsigned>(blocks), static_cast<unsigned>(p.warps) * 32, smem, stream>>>(p);
+    constexpr int kColumns = ColumnMap<T, K>::kColumns;
+    const unsigned blocks = static_cast<unsigned>(num_blocks(p, kColumns));
+    decode_columns_kernel<T, K, k16Bit><<<blocks, 32, 0, stream>>>(p, grid_of(p, kColumns));
     return cudaPeekAtLastError();
 }
 

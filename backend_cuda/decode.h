@@ -1,7 +1,7 @@
 /* Decode and verification in one kernel: 1 to 16 tokens a row against states in a pool or a dense batch.
  *
- * Two kernels with the same arithmetic: one for states [V, K] whose rows can be moved in 16-byte pieces, and
- * one for everything else. Both are queued on a stream, allocate nothing and wait for nothing.
+ * Two kernels with the same arithmetic: one for states [V, K] whose rows, and those of q and k, can be moved in 16-byte pieces,
+ * and one for everything else. Both are queued on a stream, allocate nothing and wait for nothing.
  */
 #ifndef GDN_CUDA_DECODE_H
 #define GDN_CUDA_DECODE_H
@@ -12,8 +12,8 @@
 extern "C" {
 #endif
 
-/* Columns of V that a block can take. */
-#define GDN_DECODE_MAX_COLUMNS 64
+/* Columns of V that a block of the general kernel can take. */
+#define GDN_DECODE_MAX_COLUMNS 32
 
 typedef struct gdn_decode_params {
     int64_t num_rows;
@@ -41,17 +41,15 @@ typedef struct gdn_decode_params {
     int32_t
         checked; /* the fault word was cleared, and perhaps written, earlier in the stream: if it was, nothing is done */
 
-    int32_t warps; /* the column kernel: of a block, 1..4 */
-    int32_t depth; /* the column kernel: columns a lane works on, one after the other */
-    int32_t columns; /* of V a block; the general kernel: a power of two, 8..32 */
-    int32_t group; /* tokens whose q and k are in shared memory at once */
+    int32_t columns; /* the general kernel: of V a block; a power of two, 8..32 */
+    int32_t group; /* the general kernel: tokens whose q and k are in shared memory at once */
 } gdn_decode_params;
 
 /* Whether the column kernel takes this state: every slot's rows are whole 16-byte pieces. */
 int gdn_decode_in_columns(int32_t head_k_dim, const gdn_fused_state *state, uint32_t alignment);
 
-/* Columns of V side by side in a warp of the column kernel; a warp takes `depth` times as many. */
-#define GDN_DECODE_WARP_COLUMNS 4
+/* The fewest columns of V that a block of either kernel takes: what a grid is bounded by. */
+#define GDN_DECODE_LEAST_COLUMNS 4
 
 /* Queue the kernel. Return a cudaError_t, 0 for success. */
 int gdn_decode_columns_launch(const gdn_decode_params *decode, struct CUstream_st *stream);

@@ -3,6 +3,7 @@
 #define GDN_CUDA_DECODE_ROW_CUH
 
 #include "decode.h"
+#include "device/divisor.cuh"
 #include "device/element.cuh"
 #include "device/gates.cuh"
 
@@ -22,21 +23,27 @@ struct Row {
 
 __device__ __forceinline__ Row row_of(const gdn_decode_params &p, int64_t n)
 {
-    /* All loads first. */
+    /* All loads first, and what is made of them after. */
     const int words = p.slots_dtype == GDN_DTYPE_I64 ? 2 : 1;
     Row row = {n, n, p.tokens_per_row, GDN_FAULT_NONE, 0, false, p.initial_state.data != nullptr};
+    const bool two_arrays = p.write_slots && p.write_slots != p.read_slots;
     uint8_t has = 1;
+    uint2 read_words = make_uint2(0, 0), write_words = read_words;
     if (p.read_slots) {
-        row.read = load_words(p.read_slots, words, n);
+        read_words = load_words(p.read_slots, words, n);
     }
-    if (p.write_slots) {
-        row.write = load_words(p.write_slots, words, n);
+    if (two_arrays) {
+        write_words = load_words(p.write_slots, words, n);
     }
     if (p.num_tokens) {
         row.tokens = p.num_tokens[n];
     }
     if (p.has_initial_state) {
         has = p.has_initial_state[n];
+    }
+    if (p.read_slots) {
+        row.read = index_of(read_words, words);
+        row.write = two_arrays ? index_of(write_words, words) : p.write_slots ? row.read : n;
     }
     row.has_initial_state = row.has_initial_state && has != 0;
     if (p.read_slots) {
@@ -74,10 +81,14 @@ __device__ inline void report_rows(const gdn_decode_params &p)
         lowest = p.num_rows;
     }
     __syncthreads();
-    for (int64_t n = threadIdx.x; n < p.num_rows; n += blockDim.x) {
-        if (row_of(p, n).code != GDN_FAULT_NONE) {
-            atomicMin(&lowest, static_cast<long long>(n));
-            break;
+    constexpr int kAtOnce = 4; /* rows whose metadata a thread has under way */
+    for (int64_t first = threadIdx.x; first < p.num_rows; first += kAtOnce * blockDim.x) {
+#pragma unroll
+        for (int i = 0; i < kAtOnce; ++i) {
+            const int64_t n = first + i * static_cast<int64_t>(blockDim.x);
+            if (n < p.num_rows && row_of(p, n).code != GDN_FAULT_NONE) {
+                atomicMin(&lowest, static_cast<long long>(n));
+            }
         }
     }
     __syncthreads();
@@ -93,21 +104,42 @@ __device__ inline void report_rows(const gdn_decode_params &p)
     }
 }
 
-/* The block's place in the grid: block 0 reports, the others each take columns of one head of one row. */
+/* A grid of blocks that each take `columns` columns of one value head of one row; block 0 reports. */
+struct Grid {
+    Divisor by_v_blocks, by_v_heads, by_k_heads;
+    int v_blocks, columns;
+};
+
+inline Grid grid_of(const gdn_decode_params &p, int columns)
+{
+    const int v_blocks = (p.head_v_dim + columns - 1) / columns;
+    return {divisor_of(v_blocks), divisor_of(p.num_v_heads),
+            divisor_of(p.tiled_heads ? p.num_k_heads : p.heads_per_group), v_blocks, columns};
+}
+
+inline int64_t num_blocks(const gdn_decode_params &p, int columns)
+{
+    return p.num_rows * p.num_v_heads * ((p.head_v_dim + columns - 1) / columns) + 1;
+}
+
+/* A block's place in the grid. */
 struct Place {
     int64_t row;
-    int head;
+    int head, k_head;
     int v0;
 };
 
-__device__ __forceinline__ Place place_of(const gdn_decode_params &p, int columns)
+__device__ __forceinline__ Place place_of(const gdn_decode_params &p, const Grid &grid)
 {
-    const int v_blocks = (p.head_v_dim + columns - 1) / columns;
     const unsigned block = blockIdx.x - 1;
+    const unsigned head_of_row = divide(block, grid.by_v_blocks); /* row * num_v_heads + head */
+    const unsigned row = divide(head_of_row, grid.by_v_heads);
     Place place;
-    place.v0 = static_cast<int>(block % v_blocks) * columns;
-    place.head = static_cast<int>(block / v_blocks % p.num_v_heads);
-    place.row = block / v_blocks / p.num_v_heads;
+    place.row = row;
+    place.head = static_cast<int>(head_of_row - row * p.num_v_heads);
+    place.v0 = static_cast<int>(block - head_of_row * grid.v_blocks) * grid.columns;
+    const int group = static_cast<int>(divide(place.head, grid.by_k_heads));
+    place.k_head = p.tiled_heads ? place.head - group * p.num_k_heads : group;
     return place;
 }
 
@@ -124,6 +156,12 @@ __device__ __forceinline__ float warp_sum(float x)
         x += __shfl_xor_sync(0xffffffffu, x, step);
     }
     return x;
+}
+
+/* A gate or beta that load_halves has loaded. */
+__device__ __forceinline__ float gate_value(uint32_t bits, int32_t dtype)
+{
+    return dtype == GDN_DTYPE_F32 ? __uint_as_float(bits) : float_of_bits<true>(bits, dtype);
 }
 
 constexpr int kTokenLoads = 4; /* of q and of k that a lane has under way at once */
@@ -152,9 +190,8 @@ template <bool k16Bit> struct TokenLoads {
     {
         const int lane = threadIdx.x % 32;
         const int head = place.head;
-        const int k_head = p.tiled_heads ? head % p.num_k_heads : head / p.heads_per_group;
-        q_at = place.row * p.q.row_stride + t * p.q.token_stride + k_head * p.q.head_stride;
-        k_at = place.row * p.k.row_stride + t * p.k.token_stride + k_head * p.k.head_stride;
+        q_at = place.row * p.q.row_stride + t * p.q.token_stride + place.k_head * p.q.head_stride;
+        k_at = place.row * p.k.row_stride + t * p.k.token_stride + place.k_head * p.k.head_stride;
         gate_bits = load_halves(p.gate.data, p.gate.dtype == GDN_DTYPE_F32 ? 2 : 1,
                                 place.row * p.gate.row_stride + t * p.gate.token_stride + head * p.gate.head_stride);
         beta_bits = load_halves(p.beta.data, p.beta.dtype == GDN_DTYPE_F32 ? 2 : 1,
@@ -176,11 +213,6 @@ template <bool k16Bit> struct TokenLoads {
                 v_bits[i] = load_bits<k16Bit>(p.v.data, v_at + min(place.v0 + 32 * i + lane, p.head_v_dim - 1));
             }
         }
-    }
-
-    static __device__ __forceinline__ float gate_value(uint32_t bits, int32_t dtype)
-    {
-        return dtype == GDN_DTYPE_F32 ? __uint_as_float(bits) : float_of_bits<true>(bits, dtype);
     }
 
     __device__ __forceinline__ void finish(const gdn_decode_params &p, float *out)

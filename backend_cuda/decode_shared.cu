@@ -108,7 +108,8 @@ __device__ __forceinline__ void pass_bits(const gdn_decode_params &p, const Row 
     }
 }
 
-__global__ void __launch_bounds__(kThreads) decode_shared_kernel(const __grid_constant__ gdn_decode_params p)
+__global__ void __launch_bounds__(kThreads)
+    decode_shared_kernel(const __grid_constant__ gdn_decode_params p, const Grid grid)
 {
     extern __shared__ __align__(16) float smem[];
     if (blockIdx.x == 0) {
@@ -117,7 +118,7 @@ __global__ void __launch_bounds__(kThreads) decode_shared_kernel(const __grid_co
         }
         return;
     }
-    const Place place = place_of(p, p.columns);
+    const Place place = place_of(p, grid);
     const Row row = row_of(p, place.row);
     if (row.skipped || (p.checked && p.fault->code != GDN_FAULT_NONE)) {
         return;
@@ -218,8 +219,7 @@ int gdn_decode_shared_launch(const gdn_decode_params *decode, struct CUstream_st
     if (error != cudaSuccess) {
         return error;
     }
-    const int64_t v_blocks = (decode->head_v_dim + decode->columns - 1) / decode->columns;
-    const int64_t blocks = decode->num_rows * decode->num_v_heads * v_blocks + 1;
-    gdn::decode_shared_kernel<<<static_cast<unsigned>(blocks), gdn::kThreads, smem, stream>>>(*decode);
+    const unsigned blocks = static_cast<unsigned>(gdn::num_blocks(*decode, decode->columns));
+    gdn::decode_shared_kernel<<<blocks, gdn::kThreads, smem, stream>>>(*decode, gdn::grid_of(*decode, decode->columns));
     return cudaPeekAtLastError();
 }

@@ -8,15 +8,23 @@
 
 #include <stdio.h>
 
-/* Room for the tokens whose q and k a block keeps at once: with a warp of columns each, under the 48 KiB that any block
- * may have. */
+/* Room for the tokens whose q and k a block of the general kernel keeps at once. */
 #define GROUP_FLOATS 6144
+
+/* Whether an operand's rows are whole 16-byte pieces, wherever a row, token or head starts. */
+static bool in_pieces(const gdn_layout *layout)
+{
+    const int64_t per_piece = layout->dtype == GDN_DTYPE_F32 ? 4 : 8;
+    return layout->alignment >= 16 && layout->row_stride % per_piece == 0 && layout->token_stride % per_piece == 0 &&
+           layout->head_stride % per_piece == 0;
+}
 
 static bool in_columns(const gdn_problem *problem)
 {
     const gdn_fused_state state = gdn_fused_state_of(&problem->state, NULL);
     const gdn_fused_state final_state = gdn_fused_state_of(&problem->final_state, NULL);
-    if (!gdn_decode_in_columns(problem->head_k_dim, &state, problem->state.alignment)) {
+    if (!in_pieces(&problem->q) || !in_pieces(&problem->k) ||
+        !gdn_decode_in_columns(problem->head_k_dim, &state, problem->state.alignment)) {
         return false;
     }
     return problem->state_form == GDN_STATE_POOL ||
@@ -26,7 +34,7 @@ static bool in_columns(const gdn_problem *problem)
 
 static bool supports(const gdn_device *device, const gdn_problem *problem, gdn_reason *reason)
 {
-    const int64_t blocks_per_row = (int64_t)problem->num_v_heads * ((problem->head_v_dim + 7) / 8);
+    const int64_t blocks_per_row = (int64_t)problem->num_v_heads * (problem->head_v_dim / GDN_DECODE_LEAST_COLUMNS + 1);
     (void)device;
     if (problem->max_seqs > (INT32_MAX - 1) / blocks_per_row) {
         (void)snprintf(reason->text, sizeof(reason->text), "max_seqs %lld needs more than 2^31 blocks",
@@ -106,32 +114,7 @@ static gdn_decode_params params_of(const gdn_decode_run *run)
     return p;
 }
 
-/* The columns of a block. A head's columns in few blocks share the preparation of tokens and have much under way;
- * where that leaves multiprocessors idle, more and smaller blocks. Several tokens want four warps, which prepare them
- * side by side. */
-static void choose_columns(gdn_decode_params *p, int32_t num_sms)
-{
-    static const struct {
-        int32_t warps;
-        int32_t depth;
-    } options[] = {{4, 4}, {4, 2}, {4, 1}, {2, 1}};
-    const size_t count = sizeof(options) / sizeof(options[0]);
-    const bool wide = p->head_k_dim == 256; /* twice the bytes a column */
-    for (size_t i = wide ? 1 : 0; i < count; i++) {
-        p->warps = options[i].warps;
-        p->depth = options[i].depth;
-        p->columns = GDN_DECODE_WARP_COLUMNS * p->warps * p->depth;
-        const int64_t blocks = p->num_rows * p->num_v_heads * ((p->head_v_dim + p->columns - 1) / p->columns);
-        if (blocks >= 4 * (int64_t)num_sms && p->columns <= p->head_v_dim) {
-            break;
-        }
-        if (p->tokens_per_row > 1 && i + 2 == count) {
-            break;
-        }
-    }
-}
-
-static gdn_status launch(const gdn_device *device, const gdn_decode_run *run)
+static gdn_status launch(const gdn_decode_run *run)
 {
     struct CUstream_st *const stream = run->stream;
     gdn_decode_params p = params_of(run);
@@ -143,7 +126,6 @@ static gdn_status launch(const gdn_device *device, const gdn_decode_run *run)
         GDN_CUDA_TRY((cudaError_t)gdn_decode_check_launch(&p, stream));
     }
     if (in_columns(run->problem)) {
-        choose_columns(&p, gdn_cuda_device_of(device)->num_sms);
         GDN_CUDA_TRY((cudaError_t)gdn_decode_columns_launch(&p, stream));
     } else {
         p.columns = p.head_k_dim <= 256 ? 32 : p.head_k_dim <= 512 ? 16 : 8;
@@ -162,7 +144,7 @@ static gdn_status decode(const gdn_device *device, const gdn_decode_run *run)
 {
     gdn_cuda_guard guard;
     GDN_TRY(gdn_cuda_enter(device, &guard));
-    const gdn_status status = launch(device, run);
+    const gdn_status status = launch(run);
     gdn_cuda_leave(&guard);
     return status;
 }

@@ -92,16 +92,21 @@ static __device__ __forceinline__ uint32_t load_halves(const void *data, int wor
     return at[0] | high << 16;
 }
 
-static __device__ __forceinline__ int64_t load_words(const void *data, int words, int64_t index)
+static __device__ __forceinline__ uint2 load_words(const void *data, int words, int64_t index)
 {
     const uint32_t *const at = static_cast<const uint32_t *>(data) + index * words;
-    const uint32_t low = at[0];
-    uint32_t high = 0;
+    uint2 loaded = make_uint2(at[0], 0);
     if (words == 2) {
-        high = at[1];
+        loaded.y = at[1];
     }
-    return words == 2 ? static_cast<int64_t>(static_cast<uint64_t>(high) << 32 | low)
-                      : static_cast<int64_t>(static_cast<int32_t>(low));
+    return loaded;
+}
+
+/* The int32 or int64 number that load_words loaded. */
+static __device__ __forceinline__ int64_t index_of(uint2 loaded, int words)
+{
+    return words == 2 ? static_cast<int64_t>(static_cast<uint64_t>(loaded.y) << 32 | loaded.x)
+                      : static_cast<int64_t>(static_cast<int32_t>(loaded.x));
 }
 
 static __device__ __forceinline__ void store_element(void *data, int32_t dtype, int64_t index, float x)
