@@ -22,7 +22,8 @@ typedef struct bench_result {
     int64_t copies; /* of the data, stepped through so that no cache holds them */
     int64_t batch; /* calls timed as one run */
     int64_t tokens; /* of one call, skipped sequences left out */
-    timing_summary time; /* of one call */
+    timing_summary time; /* of one call; on a GPU of one in a captured graph */
+    double eager; /* on a GPU: seconds of a call queued after another, without a graph; else 0 */
     double first; /* seconds of the very first call */
     double flops, bytes; /* the least one call must do and move */
     judgement errors;

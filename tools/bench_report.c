@@ -16,11 +16,14 @@ void bench_print_machine(const char *backend, int threads, const ceilings *limit
     }
 }
 
-void bench_print_header(void)
+void bench_print_header(bool device)
 {
-    printf("%-20s %10s %10s %7s %9s %10s %9s %8s %6s %9s %9s %9s %9s %9s  %s\n", "implementation", "median ms",
-           "best ms", "spread", "first ms", "tokens/s", "GFLOP/s", "GB/s", "floor", "work MiB", "o error", "o row",
-           "S error", "S row", "judged; problem");
+    printf("%-20s %10s %10s %7s", "implementation", "median ms", "best ms", "spread");
+    if (device) {
+        printf(" %9s", "eager ms");
+    }
+    printf(" %9s %10s %9s %8s %6s %9s %9s %9s %9s %9s  %s\n", "first ms", "tokens/s", device ? "TFLOP/s" : "GFLOP/s",
+           "GB/s", "floor", "work MiB", "o error", "o row", "S error", "S row", "judged; problem");
 }
 
 void bench_print_row(const char *problem, const bench_result *result, const ceilings *limits)
@@ -30,9 +33,14 @@ void bench_print_row(const char *problem, const bench_result *result, const ceil
     if (floor_seconds > 0) {
         snprintf(share, sizeof(share), "%.0f%%", 100 * floor_seconds / seconds);
     }
-    printf("%-20s %10.4f %10.4f %6.1f%% %9.3f %10.0f %9.2f %8.2f %6s %9.2f", result->implementation, 1e3 * seconds,
-           1e3 * result->time.best, 100 * timing_spread(&result->time), 1e3 * result->first,
-           (double)result->tokens / seconds, 1e-9 * result->flops / seconds, 1e-9 * result->bytes / seconds, share,
+    const bool device = result->eager > 0;
+    printf("%-20s %10.4f %10.4f %6.1f%%", result->implementation, 1e3 * seconds, 1e3 * result->time.best,
+           100 * timing_spread(&result->time));
+    if (device) {
+        printf(" %9.4f", 1e3 * result->eager);
+    }
+    printf(" %9.3f %10.0f %9.2f %8.2f %6s %9.2f", 1e3 * result->first, (double)result->tokens / seconds,
+           (device ? 1e-12 : 1e-9) * result->flops / seconds, 1e-9 * result->bytes / seconds, share,
            (double)result->workspace / 0x1p20);
     if (result->judged) {
         const judgement *const e = &result->errors;
@@ -87,6 +95,9 @@ cJSON *bench_row_json(const char *problem, const bench_result *result, const cei
     cJSON_AddNumberToObject(item, "first_seconds", result->first);
     cJSON_AddNumberToObject(item, "median_seconds", seconds);
     cJSON_AddNumberToObject(item, "best_seconds", result->time.best);
+    if (result->eager > 0) {
+        cJSON_AddNumberToObject(item, "eager_seconds", result->eager);
+    }
     cJSON_AddNumberToObject(item, "p10_seconds", result->time.low);
     cJSON_AddNumberToObject(item, "p90_seconds", result->time.high);
     cJSON_AddNumberToObject(item, "tokens", (double)result->tokens);

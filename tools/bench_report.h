@@ -7,7 +7,8 @@
 #include <cjson/cJSON.h>
 
 void bench_print_machine(const char *backend, int threads, const ceilings *limits);
-void bench_print_header(void);
+/* On a GPU (`device`) a call is also timed without a graph, and operations are counted in TFLOP/s. */
+void bench_print_header(bool device);
 void bench_print_row(const char *problem, const bench_result *result, const ceilings *limits);
 
 /* Objects for the JSON output; NULL: out of memory. */

@@ -29,7 +29,8 @@ static const char help[] =
     "second, its share of the floor those and the measured ceilings set, its workspace, and the errors of\n"
     "a fresh call against the float64 token recurrence (relative Frobenius and worst row of o and of the\n"
     "final states, of as many heads and tokens as --judge allows). On a GPU calls are timed as a captured\n"
-    "graph. Decode, and everything on a GPU, steps through copies of its data that pass the last cache.\n"
+    "graph, and once more queued one after another (eager), as a program without graphs does. Decode, and\n"
+    "everything on a GPU, steps through copies of its data that pass the last cache.\n"
     "\nA problem is one argument of key=value pairs:\n";
 
 typedef struct settings {
@@ -85,7 +86,7 @@ static void print_result(const settings *s, output *out, const char *problem, co
             out->rows = cJSON_AddArrayToObject(out->root, "results");
         } else {
             bench_print_machine(result->backend, threads, &out->limits);
-            bench_print_header();
+            bench_print_header(s->bench.driver != NULL);
         }
     }
     if (s->json) {
