@@ -228,7 +228,8 @@ __device__ __forceinline__ void load_items(const gdn_sm90_prefill &p, uint32_t b
             unsigned *const taken = p.taken + kHasOutputs<kForm>;
             if (there) {
                 loader.load(p, base + Map::kFound + nearest * Map::kItemBytes); /* 0: this costs no register */
-            } else {
+            } else if (kHasOutputs<kForm> || number % 2 == 0) {
+                /* Where F is not there, nothing of its segment is; E alone is missing of a sequence's first one. */
                 const unsigned next = (load_shared_u32(base + Map::kFound + kItemSegment) + nearest) * per_segment();
                 if (next > gridDim.x) {
                     atomicMax(taken, next - gridDim.x);
