@@ -20,6 +20,7 @@
 enum {
     DEFAULT_CHUNK = 16, /* kernels/README.md has the measurements */
     DEFAULT_CHUNK_BF16 = 32,
+    DEFAULT_CHUNK_TILES = 64, /* of matrix tiles, which are worth their latency only in long products */
     MAX_LANES = 64, /* threads that a plan books scratch for; a larger team uses so many */
     STATE_BYTES = 256 << 10, /* of one item: a quarter of a usual second-level cache */
     /* Tokens that one item of a bundle after another advances by. What they read of a token stands side
@@ -67,7 +68,7 @@ static int chunk_of(const gdn_cpu_kernels *kernels, const gdn_problem *problem)
 {
     const int multiple = kernels->pair_rows ? 2 * GDN_TOKEN_BLOCK : GDN_TOKEN_BLOCK;
     if (problem->chunk_size == 0) {
-        return kernels->pair_rows ? DEFAULT_CHUNK_BF16 : DEFAULT_CHUNK;
+        return kernels->left_row_major ? DEFAULT_CHUNK_TILES : kernels->pair_rows ? DEFAULT_CHUNK_BF16 : DEFAULT_CHUNK;
     }
     const int hint = problem->chunk_size < GDN_MAX_CHUNK ? (int)problem->chunk_size : GDN_MAX_CHUNK;
     return (hint + multiple - 1) / multiple * multiple;

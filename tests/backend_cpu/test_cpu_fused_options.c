@@ -1,0 +1,213 @@
+/* What plans may ask of the fused CPU implementations beside shapes: threads, segments, rounded products, capped scratch. */
+#include "fused_contexts.h"
+
+/* Thread counts cut the work by heads of a group and by panels of V: no cut may change a bit. */
+static void thread_counts_change_no_bit(void **unused)
+{
+    (void)unused;
+    static const int32_t heads[][2] = {{1, 1}, {1, 6}, {3, 3}, {2, 8}};
+    int complaints = 0;
+    for (size_t i = 0; i < COUNT_OF(isas); i++) {
+        for (size_t h = 0; h < COUNT_OF(heads); h++) {
+            test_case alone;
+            const case_spec spec = {.label = "thread counts",
+                                    .seed = h + 1,
+                                    .num_k_heads = heads[h][0],
+                                    .num_v_heads = heads[h][1],
+                                    .head_v_dim = 176,
+                                    .lengths = LENGTHS(90, 17),
+                                    .num_seqs = 2};
+            gdn_context *context = context_for(isas[i], 1);
+            if (!context) {
+                break;
+            }
+            case_build(&alone, &spec);
+            complaints += check_built_case(context, &alone);
+            gdn_context_destroy(&context);
+            for (int32_t threads = 2; threads <= 17; threads = threads * 2 - 1) {
+                test_case c;
+                context = context_with(isas[i], threads);
+                case_build(&c, &spec);
+                complaints += check_built_case(context, &c);
+                complaints += same_results(&alone, &c);
+                case_free(&c);
+                gdn_context_destroy(&context);
+            }
+            case_free(&alone);
+        }
+    }
+    NO_COMPLAINTS(complaints);
+}
+
+/* Segments joined by (E, F) maps: judged as everything else, on lengths that divide nothing, with checkpoints on both sides
+ * of a cut, with resets, and with the same bits on any number of threads. */
+static void segments_asked_for(void **unused)
+{
+    (void)unused;
+    static const int32_t segments[] = {2, 3, 8, 64};
+    int complaints = 0;
+    for (size_t i = 0; i < COUNT_OF(isas); i++) {
+        for (int n = 0; n < 12; n++) {
+            char label[64];
+            snprintf(label, sizeof(label), "%s, %d segments, case %d", isas[i], (int)segments[n % 4], n);
+            const case_spec spec = {.label = label,
+                                    .seed = (uint64_t)n + 40,
+                                    .num_k_heads = 1 + n % 2,
+                                    .num_v_heads = (1 + n % 2) * (1 + n % 3),
+                                    .head_k_dim = n % 3 == 0 ? 48 : 80,
+                                    .head_v_dim = n % 3 == 1 ? 32 : 112,
+                                    .head_map = (gdn_head_map)(n % 2),
+                                    .lengths = LENGTHS(1 + 29 * n, 130, 0, 17),
+                                    .num_seqs = 4,
+                                    .chunk_size = n % 4 == 3 ? 32 : 0,
+                                    .num_segments = segments[n % 4],
+                                    .gates = (gate_regime)(n % NUM_GATE_REGIMES),
+                                    .gate = -0.3,
+                                    .dtype = n % 5 == 4 ? GDN_DTYPE_BF16 : GDN_DTYPE_F32,
+                                    .checkpoint_form = n % 2 ? GDN_CHECKPOINT_EVERY : GDN_CHECKPOINT_NONE,
+                                    .checkpoint_interval = n % 2 ? 11 : 0,
+                                    .adversarial = true};
+            test_case alone, team;
+            gdn_context *context = context_for(isas[i], 1);
+            if (!context) {
+                break;
+            }
+            case_build(&alone, &spec);
+            complaints += check_built_case(context, &alone);
+            gdn_context_destroy(&context);
+            context = context_with(isas[i], 3);
+            case_build(&team, &spec);
+            char name[64];
+            case_implementation(context, &team, name);
+            REQUIRE(strncmp(name, "cpu.", 4) == 0);
+            complaints += check_built_case(context, &team) + same_results(&alone, &team);
+            gdn_context_destroy(&context);
+            case_free(&alone);
+            case_free(&team);
+        }
+    }
+    NO_COMPLAINTS(complaints);
+}
+
+/* Operands rounded to bfloat16, only where numerics asks for it: each implementation that this machine has. */
+static void bf16_products_where_asked_for(void **unused)
+{
+    (void)unused;
+    static const char *const names[] = {"cpu.avx512_bf16", "cpu.amx_bf16"};
+    int complaints = 0;
+    for (size_t i = 0; i < COUNT_OF(names); i++) {
+        gdn_context_options options;
+        REQUIRE_OK(gdn_context_options_init(&options));
+        options.backend = "cpu";
+        options.ignore_environment = 1;
+        options.num_threads = 3;
+        options.implementations = names[i];
+        gdn_context *context = NULL;
+        REQUIRE_OK(gdn_context_create(&context, &options));
+        for (int32_t n = 0; n < 24; n++) {
+            static const int32_t dims[][2] = {{32, 16}, {64, 80}, {96, 144}, {128, 128}, {256, 64}, {160, 48}};
+            char label[64];
+            snprintf(label, sizeof(label), "%s %d", names[i], (int)n);
+            test_case c;
+            case_build(&c, &(case_spec){.label = label,
+                                        .seed = (uint64_t)n,
+                                        .num_k_heads = 1 + n % 2,
+                                        .num_v_heads = (1 + n % 2) * (1 + n % 3),
+                                        .head_k_dim = dims[n % 6][0],
+                                        .head_v_dim = dims[n % 6][1],
+                                        .lengths = LENGTHS(1 + 7 * n, 33, 64 - n),
+                                        .num_seqs = 3,
+                                        .chunk_size = n % 3 * 32,
+                                        .dtype = n % 4 == 3 ? GDN_DTYPE_BF16 : GDN_DTYPE_F32,
+                                        .gates = n % 2 ? GATES_SMALL : GATES_STANDARD,
+                                        .gate_form = n % 2 ? GDN_GATE_LOG_DECAY : GDN_GATE_RAW,
+                                        .checkpoint_form = n % 5 == 4 ? GDN_CHECKPOINT_EVERY : GDN_CHECKPOINT_NONE,
+                                        .checkpoint_interval = n % 5 == 4 ? 13 : 0,
+                                        .numerics = GDN_NUMERICS_BF16});
+            gdn_plan *plan = NULL;
+            if (gdn_plan_create(&plan, context, &c.problem) == GDN_ERROR_UNSUPPORTED) {
+                print_message("%s left out: %s\n", names[i], gdn_last_error());
+                case_free(&c);
+                break;
+            }
+            gdn_plan_destroy(&plan);
+            complaints += check_built_case(context, &c);
+            case_free(&c);
+        }
+        gdn_context_destroy(&context);
+    }
+    NO_COMPLAINTS(complaints);
+}
+
+/* Decode and segments are float32 only, and say so. */
+static void rounded_products_are_refused_where_there_are_none(void **unused)
+{
+    (void)unused;
+    const case_spec specs[] = {
+        {.label = "decode", .operation = GDN_OPERATION_DECODE, .num_seqs = 2, .numerics = GDN_NUMERICS_BF16},
+        {.label = "segments", .length = 100, .num_segments = 3, .numerics = GDN_NUMERICS_BF16},
+    };
+    gdn_context *context = context_with(NULL, 1);
+    for (size_t i = 0; i < COUNT_OF(specs); i++) {
+        test_case c;
+        case_build(&c, &specs[i]);
+        gdn_plan *plan = NULL;
+        REQUIRE(gdn_plan_create(&plan, context, &c.problem) == GDN_ERROR_UNSUPPORTED);
+        REQUIRE(strstr(gdn_last_error(), "float32 products only") || strstr(gdn_last_error(), "products are float32"));
+        case_free(&c);
+    }
+    gdn_context_destroy(&context);
+}
+
+/* What the fused path does not take it says, and something else takes. */
+static void other_dims_are_refused_with_the_reason(void **unused)
+{
+    (void)unused;
+    gdn_context *context = context_with(NULL, 1);
+    test_case c;
+    case_build(&c, &(case_spec){.label = "odd dims", .seed = 3, .head_k_dim = 40, .head_v_dim = 48, .length = 30});
+    gdn_plan *plan = NULL;
+    REQUIRE_OK(gdn_plan_create(&plan, context, &c.problem));
+    char text[8192];
+    REQUIRE_OK(gdn_plan_describe(plan, text, sizeof(text), NULL));
+    REQUIRE(strstr(text, "head_k_dim 40 is not a multiple of 16") != NULL);
+    gdn_plan_destroy(&plan);
+    const int complaints = check_built_case(context, &c);
+    case_free(&c);
+    gdn_context_destroy(&context);
+    NO_COMPLAINTS(complaints);
+}
+
+/* A capped workspace means fewer lanes, with the same bits; one too small for a lane is refused. */
+static void capped_workspaces_change_no_bit(void **unused)
+{
+    (void)unused;
+    gdn_context *context = context_with(NULL, 4);
+    case_spec spec = {.label = "cap", .seed = 5, .num_k_heads = 2, .num_v_heads = 8, .head_k_dim = 64, .length = 100};
+    test_case free_of_it, capped;
+    case_build(&free_of_it, &spec);
+    int complaints = check_built_case(context, &free_of_it);
+    spec.max_workspace = 200 << 10;
+    case_build(&capped, &spec);
+    complaints += check_built_case(context, &capped) + same_results(&free_of_it, &capped);
+    case_free(&free_of_it);
+    case_free(&capped);
+    gdn_context_destroy(&context);
+    NO_COMPLAINTS(complaints);
+}
+
+int main(void)
+{
+    if (!test_backend_is_host()) {
+        return TEST_SKIPPED;
+    }
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(thread_counts_change_no_bit),
+        cmocka_unit_test(segments_asked_for),
+        cmocka_unit_test(bf16_products_where_asked_for),
+        cmocka_unit_test(rounded_products_are_refused_where_there_are_none),
+        cmocka_unit_test(other_dims_are_refused_with_the_reason),
+        cmocka_unit_test(capped_workspaces_change_no_bit),
+    };
+    return RUN_SUITE("cpu_fused_options", tests);
+}
