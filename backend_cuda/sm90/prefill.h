@@ -51,8 +51,9 @@ extern "C" {
 /* Chunks of a segment of a sequence of `chunks`: all of them where it is not cut. Long sequences of few heads are, so that
  * there is work for every multiprocessor; by their own length and the number of heads alone, since E and F round in another
  * place than an uncut state. What is left may be cut in two in each wave: that needs no E, the bits are those of one piece. */
-#define GDN_SM90_MIN_SEGMENT 32
+#define GDN_SM90_MIN_SEGMENT 16
 #define GDN_SM90_MAX_SEGMENT 128
+#define GDN_SM90_MIN_HALF 32
 
 #ifdef __CUDACC__
 #define GDN_SM90_BOTH static inline __host__ __device__
@@ -62,9 +63,10 @@ extern "C" {
 
 GDN_SM90_BOTH int32_t gdn_sm90_segment_chunks(int32_t chunks, int32_t num_v_heads)
 {
-    if (num_v_heads <= 16) {
+    /* With more heads, or fewer chunks, the work that E adds is not worth it; least of all in a batch. */
+    if (num_v_heads <= 16 && chunks > (num_v_heads <= 8 ? 64 : 128)) {
         const int32_t target = 64 / num_v_heads;
-        const int32_t least = num_v_heads <= 8 ? GDN_SM90_MIN_SEGMENT : 2 * GDN_SM90_MIN_SEGMENT;
+        const int32_t least = num_v_heads <= 8 ? GDN_SM90_MIN_SEGMENT : 4 * GDN_SM90_MIN_SEGMENT;
         int32_t length = (chunks + target - 1) / target;
         length = length < least ? least : length > GDN_SM90_MAX_SEGMENT ? GDN_SM90_MAX_SEGMENT : length;
         if (chunks > 2 * length) {
@@ -77,7 +79,7 @@ GDN_SM90_BOTH int32_t gdn_sm90_segment_chunks(int32_t chunks, int32_t num_v_head
 /* At least as many segments as any sequence of up to `chunks` has. */
 GDN_SM90_BOTH int32_t gdn_sm90_most_segments(int32_t chunks, int32_t num_v_heads, int32_t halves)
 {
-    int32_t most = halves && chunks >= 2 * GDN_SM90_MIN_SEGMENT ? 2 : 1;
+    int32_t most = halves && chunks >= 2 * GDN_SM90_MIN_HALF ? 2 : 1;
     if (gdn_sm90_segment_chunks(chunks, num_v_heads) < chunks) {
         const int32_t target = 64 / num_v_heads;
         const int32_t longest = (chunks + GDN_SM90_MAX_SEGMENT - 1) / GDN_SM90_MAX_SEGMENT;
@@ -162,8 +164,7 @@ typedef struct gdn_sm90_prefill {
 
     int32_t whole_V; /* state_output: a block has all of V, not half; neither with packed_qk nor with segments */
     int32_t max_segments; /* of any sequence; 1: none is cut */
-    int32_t
-        halves; /* sequences not cut otherwise are, in two, where they have 2 GDN_SM90_MIN_SEGMENT chunks in a wave */
+    int32_t halves; /* sequences not cut otherwise are, in two, where they have 2 GDN_SM90_MIN_HALF chunks in a wave */
     int32_t halves_only; /* no sequence is cut otherwise */
     float
         *segment_F; /* [wave_slots / GDN_SM90_MIN_SEGMENT + 1, num_v_heads, V, K]: F of the segment that starts in those

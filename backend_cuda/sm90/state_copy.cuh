@@ -54,7 +54,7 @@ __device__ __forceinline__ bool find_item(const gdn_sm90_prefill &p, int first_s
             begin = segment * length;
             end = min(begin + length, chunks);
         } else {
-            halves = p.halves && run.count >= 2 * GDN_SM90_MIN_SEGMENT;
+            halves = p.halves && run.count >= 2 * GDN_SM90_MIN_HALF;
             length = halves ? (run.count + 1) / 2 : 0;
             if (halves) {
                 begin += segment * length;
