@@ -51,7 +51,7 @@ extern "C" {
 /* Chunks of a segment of a sequence of `chunks`: all of them where it is not cut. Long sequences of few heads are, so that
  * there is work for every multiprocessor; by their own length and the number of heads alone, since E and F round in another
  * place than an uncut state. What is left may be cut in two in each wave: that needs no E, the bits are those of one piece. */
-#define GDN_SM90_MIN_SEGMENT 16
+#define GDN_SM90_MIN_SEGMENT 32
 #define GDN_SM90_MAX_SEGMENT 128
 #define GDN_SM90_MIN_HALF 32
 
@@ -66,7 +66,7 @@ GDN_SM90_BOTH int32_t gdn_sm90_segment_chunks(int32_t chunks, int32_t num_v_head
     /* With more heads, or fewer chunks, the work that E adds is not worth it; least of all in a batch. */
     if (num_v_heads <= 16 && chunks > (num_v_heads <= 8 ? 64 : 128)) {
         const int32_t target = 64 / num_v_heads;
-        const int32_t least = num_v_heads <= 8 ? GDN_SM90_MIN_SEGMENT : 4 * GDN_SM90_MIN_SEGMENT;
+        const int32_t least = num_v_heads <= 8 ? GDN_SM90_MIN_SEGMENT : 2 * GDN_SM90_MIN_SEGMENT;
         int32_t length = (chunks + target - 1) / target;
         length = length < least ? least : length > GDN_SM90_MAX_SEGMENT ? GDN_SM90_MAX_SEGMENT : length;
         if (chunks > 2 * length) {
