@@ -18,7 +18,7 @@ cuobjdump -sass "$1" | awk '
         for (i = 1; i <= count; i++) {
             name = order[i]
             printf "%-80s HGMMA %3d, groups %3d, local %d\n", name, hgmma[name], last[name], spill[name]
-            wants = name ~ /state_kernel|prep_kernel/
+            wants = name ~ /state_kernel|prep_kernel|fused_kernel/
             # Groups are of four and eight; one an instruction means that ptxas serialised them.
             if (spill[name] || (wants && (!hgmma[name] || 2 * last[name] > hgmma[name]))) {
                 bad = 1

@@ -1,4 +1,6 @@
 /* Launches of the Hopper prefill's kernels. */
+#include "fused_gates.cuh"
+#include "fused_kernel.cuh"
 #include "join_kernel.cuh"
 #include "prep_kernel.cuh"
 #include "state_kernel.cuh"
@@ -84,6 +86,28 @@ size_t gdn_sm90_prep_smem(void)
 size_t gdn_sm90_state_output_smem(void)
 {
     return StateMap<Form::kHalf>::kBytes + kAlignment;
+}
+
+size_t gdn_sm90_fused_smem(void)
+{
+    return StateMap<Form::kFused>::kBytes + kAlignment;
+}
+
+int gdn_sm90_fused_launch(const gdn_sm90_prefill *prefill, int32_t dtype, int32_t num_sms, struct CUstream_st *stream)
+{
+    const gdn_sm90_prefill &p = *prefill;
+    const int64_t groups = (p.num_v_heads + kGatesWarps - 1) / kGatesWarps;
+    const int64_t chunks = p.wave_slots * groups, gates_blocks = chunks < 8 * num_sms ? chunks : 8 * num_sms;
+    const int64_t items = static_cast<int64_t>(p.num_seqs) * p.num_v_heads;
+    const int64_t blocks = items < num_sms ? items : num_sms;
+    const cudaError_t error = launch(gates_kernel, p, gates_blocks, 32 * kGatesWarps,
+                                     kGatesWarps * PrepMap::kGatesBytes + kAlignment, stream);
+    if (error != cudaSuccess) {
+        return error;
+    }
+    return dtype == GDN_DTYPE_BF16
+               ? launch(fused_kernel<__nv_bfloat16>, p, blocks, FusedBlock::kThreads, gdn_sm90_fused_smem(), stream)
+               : launch(fused_kernel<__half>, p, blocks, FusedBlock::kThreads, gdn_sm90_fused_smem(), stream);
 }
 
 int gdn_sm90_prep_launch(const gdn_sm90_prefill *prefill, int32_t dtype, int32_t num_sms, struct CUstream_st *stream)

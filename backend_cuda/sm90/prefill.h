@@ -45,6 +45,9 @@ extern "C" {
 #define GDN_SM90_RECORD_USED 17168
 #define GDN_SM90_RECORD_BYTES 17408
 
+/* The gates of one (chunk slot, value head) for the fused kernel (HeadGates). */
+#define GDN_SM90_GATES_BYTES 880
+
 /* Two tiles of 64 x 128 as two swizzled halves of columns each. */
 #define GDN_SM90_PACKED_BYTES 32768
 
@@ -163,6 +166,7 @@ typedef struct gdn_sm90_prefill {
     float *carry_out;
 
     int32_t whole_V; /* state_output: a block has all of V, not half; neither with packed_qk nor with segments */
+    int32_t *next_item; /* fused: the first item that no block has taken yet; the schedule kernel left 0 there */
     int32_t max_segments; /* of any sequence; 1: none is cut */
     int32_t halves; /* sequences not cut otherwise are, in two, where they have 2 GDN_SM90_MIN_HALF chunks in a wave */
     int32_t halves_only; /* no sequence is cut otherwise */
@@ -180,6 +184,10 @@ int gdn_sm90_join_launch(const gdn_sm90_prefill *prefill, int32_t num_sms, struc
 int gdn_sm90_state_output_launch(const gdn_sm90_prefill *prefill, int32_t dtype, int32_t num_sms,
                                  struct CUstream_st *stream);
 
+/* Queues the two kernels that do all of a run at once: gates (into `records`, GDN_SM90_GATES_BYTES each) and everything else.
+ * Neither with packed_qk nor with segments; the wave is all slots. */
+int gdn_sm90_fused_launch(const gdn_sm90_prefill *prefill, int32_t dtype, int32_t num_sms, struct CUstream_st *stream);
+
 /* Queues the kernel that cuts `slots` slots into `count` waves of at most prefill->wave_slots, none inside a segment. */
 int gdn_sm90_plan_waves_launch(const gdn_sm90_prefill *prefill, int64_t slots, gdn_sm90_wave *waves, int32_t count,
                                struct CUstream_st *stream);
@@ -187,6 +195,7 @@ int gdn_sm90_plan_waves_launch(const gdn_sm90_prefill *prefill, int64_t slots, g
 /* Shared memory, in bytes, that a block asks for. */
 size_t gdn_sm90_prep_smem(void);
 size_t gdn_sm90_state_output_smem(void);
+size_t gdn_sm90_fused_smem(void);
 
 #ifdef __cplusplus
 }

@@ -184,6 +184,71 @@ __device__ __forceinline__ void store_lower(const float (&kk)[32], uint32_t base
     }
 }
 
+/* One warp: store_lower and store_P at once, for a caller whose warps all wait for the one with most blocks: every warp
+ * computes as much as the last one, without branches, and stores what is its own. The same products in the same order. */
+template <typename T, typename Blocks>
+__device__ __forceinline__ void store_lower_and_P(const float (&kk)[32], const float (&qk)[32], uint32_t base,
+                                                  uint32_t record, uint32_t gates, int warp, int lane)
+{
+    const int g = lane / 4, t = lane % 4;
+    const uint32_t row_gates = gates + 4 * (16 * warp + g), column_gates = gates + 8 * t;
+    const uint32_t out_P = record + GDN_SM90_RECORD_P;
+    const int row_of_lane = 16 * warp + lane / 8 % 2 * 8 + lane % 8; /* whose address it gives to stmatrix */
+    const float beta[2] = {load_shared_float(row_gates + HeadGates::kBeta),
+                           load_shared_float(row_gates + HeadGates::kBeta + 32)};
+    const float in_block[2] = {load_shared_float(row_gates + HeadGates::kInBlock),
+                               load_shared_float(row_gates + HeadGates::kInBlock + 32)};
+    const float decay[2] = {exp2_approx(in_block[0]), exp2_approx(in_block[1])};
+#pragma unroll
+    for (int j = 0; j < kBlocks - 1; ++j) {
+        const float between = load_shared_float(gates + HeadGates::kBetween + 16 * warp + 4 * j);
+        const float2 tail[2] = {load_shared_float2(column_gates + HeadGates::kTail + 64 * j),
+                                load_shared_float2(column_gates + HeadGates::kTail + 64 * j + 32)};
+        float x[2][4];
+#pragma unroll
+        for (int n = 0; n < 2; ++n) {
+#pragma unroll
+            for (int c = 0; c < 4; ++c) {
+                x[n][c] = decay[c / 2] * between * (c % 2 ? tail[n].y : tail[n].x) * qk[4 * (2 * j + n) + c];
+            }
+        }
+        const uint32_t r[4] = {pack2<T>(x[0][0], x[0][1]), pack2<T>(x[0][2], x[0][3]), pack2<T>(x[1][0], x[1][1]),
+                               pack2<T>(x[1][2], x[1][3])};
+#pragma unroll
+        for (int n = 0; n < 2; ++n) {
+#pragma unroll
+            for (int c = 0; c < 4; ++c) {
+                const float row = beta[c / 2] * decay[c / 2];
+                x[n][c] = row * between * (c % 2 ? tail[n].y : tail[n].x) * kk[4 * (2 * j + n) + c];
+            }
+        }
+        if (j < warp) {
+            stmatrix_x4(out_P + swizzled(row_of_lane, 2 * j + lane / 16), r);
+            Blocks::store(lane, base + PrepMap::kLower + (warp * (warp - 1) / 2 + j) * Blocks::kBytes, x);
+        }
+    }
+    /* The diagonal blocks. */
+    const uint32_t out_L = base + PrepMap::kDiagonal + warp * (16 * PrepMap::kDiagonalStride * 4);
+    uint32_t r[4];
+#pragma unroll
+    for (int n = 0; n < 2; ++n) {
+        const float2 column = load_shared_float2(column_gates + HeadGates::kInBlock + 64 * warp + 32 * n);
+        float P[4];
+#pragma unroll
+        for (int c = 0; c < 4; ++c) {
+            const int at = 4 * n + c, i = g + 8 * (c / 2), j = 8 * n + 2 * t + c % 2;
+            const float D = exp2_approx(in_block[c / 2] - (c % 2 ? column.y : column.x));
+            const float k = warp < 2 ? (warp < 1 ? kk[at] : kk[8 + at]) : warp < 3 ? kk[16 + at] : kk[24 + at];
+            const float q = warp < 2 ? (warp < 1 ? qk[at] : qk[8 + at]) : warp < 3 ? qk[16 + at] : qk[24 + at];
+            store_shared_float(out_L + 4 * (j * PrepMap::kDiagonalStride + i), i > j ? beta[c / 2] * D * k : 0.0f);
+            P[c] = i >= j ? D * q : 0.0f;
+        }
+        r[2 * n] = pack2<T>(P[0], P[1]);
+        r[2 * n + 1] = pack2<T>(P[2], P[3]);
+    }
+    stmatrix_x4(out_P + swizzled(row_of_lane, 2 * warp + lane / 16), r);
+}
+
 /* One warp: X = (I + L)^-1 of its diagonal block, of two triangles of 8 x 8 and a square: X_10 = -X_11 L_10 X_00.
  *
  * Lane 8 b + c finds column c of X_bb, x_i = [i = c] - sum_{j < i} L_ij x_j, a column of L at a time so that the sums are

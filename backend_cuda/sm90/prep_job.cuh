@@ -28,7 +28,7 @@ struct PrepMap {
     static constexpr uint32_t kLower = kDiagonal + 4 * 16 * 20 * 4; /* L_ij, i > j, at i (i - 1) / 2 + j */
     static constexpr uint32_t kInverse = kLower + 6 * 16 * 24 * 4; /* X_ii */
     static constexpr uint32_t kGates = kInverse + 4 * 16 * 24 * 4; /* HeadGates of each value head */
-    static constexpr uint32_t kGatesBytes = 880;
+    static constexpr uint32_t kGatesBytes = GDN_SM90_GATES_BYTES;
     static constexpr uint32_t kKFactor = kGates + kJobHeads * kGatesBytes; /* rk_i, float[64] */
     static constexpr uint32_t kQFactor = kKFactor + 256; /* scale rq_i */
     static constexpr uint32_t kKSquare = kQFactor + 256; /* |rk_i k_i|^2 */

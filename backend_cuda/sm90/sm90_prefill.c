@@ -81,8 +81,9 @@ static gdn_status book(const gdn_device *device, const gdn_problem *problem, siz
     choice->chunk_size = GDN_SM90_CHUNK;
     choice->param[PARAM_MAX_SEGMENTS] = with_E;
     choice->param[PARAM_HALVES] = halves && cut;
+    /* The schedule clears a slot more than there can be chunks: the fused kernel counts its items there. */
     choice->param[PARAM_CHUNKS] =
-        (int64_t)gdn_ledger_book(ledger, "chunk table", gdn_size_mul((size_t)bound, sizeof(gdn_chunk)));
+        (int64_t)gdn_ledger_book(ledger, "chunk table", gdn_size_mul((size_t)bound + 1, sizeof(gdn_chunk)));
     choice->param[PARAM_RUNS] =
         (int64_t)gdn_ledger_book(ledger, "runs", gdn_size_mul((size_t)problem->max_seqs, sizeof(gdn_sm90_run)));
     choice->param[PARAM_TAKEN] = (int64_t)gdn_ledger_book(ledger, "items taken", 2 * sizeof(uint32_t));
@@ -263,6 +264,30 @@ static bool whole_pays(const gdn_prefill_run *run, int32_t num_sms)
     return 39 * whole < 20 * half;
 }
 
+/* Whether the fused kernel is the fastest: by what a chunk of the longest, or of the fullest multiprocessor's, sequences takes
+ * it, or half of V of that and the prep of all chunks before (in 10 ns, measured). The bits are the same. */
+static bool fused_pays(const gdn_prefill_run *run, int32_t num_sms)
+{
+    enum { FUSED_CHUNK = 290, HALF_CHUNK = 112, PREP_CHUNKS = 85 /* of 100 */ };
+    const gdn_problem *const problem = run->problem;
+    const int64_t total = run->args->total_tokens;
+    const int64_t longest = problem->max_seqlen > 0 && problem->max_seqlen < total ? problem->max_seqlen : total;
+    const int64_t items = run->args->num_seqs * problem->num_v_heads;
+    const int64_t mean = total / run->args->num_seqs;
+    const int64_t whole = (items + num_sms - 1) / num_sms * mean; /* tokens of the fullest multiprocessor */
+    const int64_t half = (2 * items + num_sms - 1) / num_sms * mean;
+    return FUSED_CHUNK * (whole > longest ? whole : longest) <
+           HALF_CHUNK * (half > longest ? half : longest) + PREP_CHUNKS * total * problem->num_v_heads / 100;
+}
+
+/* Everything at once by the fused kernel, whose gates go where the records of waves would. */
+static bool takes_fused(const gdn_sm90_prefill *p, const gdn_prefill_run *run, int64_t slots, int32_t num_sms)
+{
+    const int64_t room = run->choice->wave_chunks * GDN_SM90_RECORD_BYTES / GDN_SM90_GATES_BYTES;
+    return p->max_segments == 1 && p->packed_qk == NULL && slots <= room &&
+           run->args->num_seqs <= INT32_MAX / (2 * run->problem->num_v_heads) && fused_pays(run, num_sms);
+}
+
 static gdn_status check_launch(int error, const char *kernel)
 {
     return error == 0 ? GDN_OK : gdn_cuda_fail((cudaError_t)error, kernel);
@@ -308,10 +333,10 @@ static gdn_status run_waves(const gdn_device *device, const gdn_prefill_run *run
     gdn_chunk *const chunks = (gdn_chunk *)(run->workspace + choice->param[PARAM_CHUNKS]);
     float *const carry = (float *)(run->workspace + choice->param[PARAM_CARRY]);
     const size_t carry_floats = (size_t)problem->num_v_heads * GDN_SM90_DIM * GDN_SM90_DIM;
-    const int64_t bound = chunk_bound(run->args->total_tokens, run->args->num_seqs);
-    int64_t slots = 0;
+    const int64_t slots = chunk_bound(run->args->total_tokens, run->args->num_seqs);
+    int64_t cleared = 0;
     gdn_sm90_prefill p;
-    GDN_TRY(gdn_cuda_schedule(device, run, GDN_SM90_CHUNK, chunks, bound, &slots));
+    GDN_TRY(gdn_cuda_schedule(device, run, GDN_SM90_CHUNK, chunks, slots + 1, &cleared));
     if (run->args->num_seqs == 0) {
         return GDN_OK;
     }
@@ -322,9 +347,14 @@ static gdn_status run_waves(const gdn_device *device, const gdn_prefill_run *run
     set_segments(&p, run, one_wave, num_sms);
     p.whole_V = p.max_segments == 1 && p.packed_qk == NULL && whole_pays(run, num_sms);
     p.chunks = chunks;
+    p.next_item = &chunks[slots].index;
     p.runs = (gdn_sm90_run *)(run->workspace + choice->param[PARAM_RUNS]);
     p.taken = (uint32_t *)(run->workspace + choice->param[PARAM_TAKEN]);
     p.records = run->workspace + choice->param[PARAM_RECORDS];
+    if (takes_fused(&p, run, slots, num_sms)) {
+        p.wave_slots = (int32_t)slots;
+        return check_launch(gdn_sm90_fused_launch(&p, (int32_t)problem->q.dtype, num_sms, run->stream), "sm90 fused");
+    }
     p.wave_slots = (int32_t)(one_wave ? slots : choice->wave_chunks);
     p.heads_per_job = heads_per_job(problem, p.wave_slots, num_sms);
 
@@ -363,7 +393,7 @@ static gdn_status prefill(const gdn_device *device, const gdn_prefill_run *run)
 
 const gdn_implementation gdn_cuda_sm90_prefill = {
     .name = "cuda.sm90",
-    .summary = "Hopper: wgmma and tensor copies, warp-specialised, two kernels a wave of 64-token chunks",
+    .summary = "Hopper: wgmma and tensor copies, warp-specialised, 64-token chunks",
     .operation = GDN_OPERATION_PREFILL,
     .supports = gdn_sm90_supports,
     .book = book,

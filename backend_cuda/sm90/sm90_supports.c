@@ -57,9 +57,11 @@ bool gdn_sm90_supports(const gdn_device *device, const gdn_problem *problem, gdn
     if (strstr(GDN_CUDA_ARCHITECTURES, "90a") == NULL) {
         return refuse(reason, "this build has no code for sm_90a (%s)", GDN_CUDA_ARCHITECTURES);
     }
-    if (cuda->shared_bytes_per_block < (int64_t)gdn_sm90_state_output_smem()) {
+    const size_t half = gdn_sm90_state_output_smem(), fused = gdn_sm90_fused_smem();
+    const size_t smem = half > fused ? half : fused;
+    if (cuda->shared_bytes_per_block < (int64_t)smem) {
         return refuse(reason, "a block may have %lld bytes of shared memory, not %zu",
-                      (long long)cuda->shared_bytes_per_block, gdn_sm90_state_output_smem());
+                      (long long)cuda->shared_bytes_per_block, smem);
     }
     if (problem->head_k_dim != GDN_SM90_DIM || problem->head_v_dim != GDN_SM90_DIM) {
         return refuse(reason, "head dims %d and %d are not both 128", problem->head_k_dim, problem->head_v_dim);

@@ -100,7 +100,7 @@ template <typename T, Form kForm> struct ChainLane {
     /* V^T as an operand: tokens 16 i + 2t.. and + 8, columns 16 warp + g and + 8. */
     __device__ __forceinline__ void load_values(uint32_t (&v)[4][4], uint32_t stage) const
     {
-        const uint32_t tile = stage + Stage::kV + (kForm == Form::kWhole ? group * 8192 : 0);
+        const uint32_t tile = stage + Stage::kV + (kTiles<kForm> == 2 ? group * 8192 : 0);
 #pragma unroll
         for (int i = 0; i < 4; ++i) {
             ldmatrix_x4_trans(v[i], tile + swizzled(16 * i + lane / 16 * 8 + lane % 8, 2 * warp + lane / 8 % 2));

@@ -12,15 +12,16 @@ namespace sm90
 
 constexpr int kStages = 3;
 
-/* The three kernels made of these parts. */
+/* The kernels made of these parts. */
 enum class Form {
     kStateOnly, /* half of V, no outputs */
     kHalf, /* half of V, outputs by a warpgroup of their own: fills more multiprocessors */
-    kWhole /* all of V, each half's state warpgroup making its outputs: less work in all */
+    kWhole, /* all of V, each half's state warpgroup making its outputs: less work in all */
+    kFused /* the same, and prep in a warpgroup beside them: fused_kernel.cuh */
 };
 
 template <Form kForm> constexpr bool kHasOutputs = kForm != Form::kStateOnly;
-template <Form kForm> constexpr int kTiles = kForm == Form::kWhole ? 2 : 1; /* of 64 columns of V */
+template <Form kForm> constexpr int kTiles = kForm == Form::kWhole || kForm == Form::kFused ? 2 : 1; /* of 64 columns of V */
 
 /* One stage: a chunk's operands, from a multiple of 1024 bytes on. Without outputs Q and P are left out. */
 template <Form kForm> struct Stage {

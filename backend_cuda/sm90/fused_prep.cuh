@@ -1,0 +1,198 @@
+/* The prep warpgroup of the fused kernel: the record of every chunk of the block's items, a chunk or two ahead of the
+ * states, in shared memory. The steps, and so the bits, are prep_kernel.cuh's; a chunk is a job of one value head.
+ *
+ *     warpgroup             rows' factors
+ *     --- barrier; wait for the record before the last to be free
+ *     warp w                row block w of L and of P; decay factors
+ *     warpgroup             K K^T and Q K^T of the next chunk are begun
+ *     warp w                the inverse of L's diagonal block w
+ *     --- barrier
+ *     warp w                block column w of A'; word to the states
+ *
+ * Gates are fused_gates.cuh's. Row factors have two buffers, so that two barriers a chunk are enough.
+ */
+#ifndef GDN_CUDA_SM90_FUSED_PREP_CUH
+#define GDN_CUDA_SM90_FUSED_PREP_CUH
+
+#include "fused_map.cuh"
+#include "prep_head.cuh"
+
+namespace gdn
+{
+namespace sm90
+{
+
+constexpr int kPrepBarrier = 3; /* a named barrier; those before it are the state warpgroups' */
+
+template <typename T> class FusedPrep
+{
+    static constexpr Form kForm = Form::kFused;
+    using Stage = sm90::Stage<kForm>;
+    using Map = StateMap<kForm>;
+
+  public:
+    __device__ __forceinline__ FusedPrep(const gdn_sm90_prefill &p, uint32_t base, const FusedBarriers &barriers)
+        : p_(p), base_(base), barriers_(barriers), warp_(__shfl_sync(0xffffffffu, threadIdx.x / 32, 0) % 4)
+    {
+    }
+
+    __device__ __forceinline__ void run()
+    {
+        clear();
+        begin_grams(cursor_);
+        wgmma_wait<0>();
+        for (;;) {
+            const uint32_t header = stage_item(base_, cursor_);
+            const ItemCounts counts = read_counts(header);
+            const int total = counts.total();
+            if (total < 0) {
+                break;
+            }
+            if (total == 0) {
+                wait_free();
+                hand_over();
+                begin_grams(cursor_);
+                wgmma_wait<0>();
+            }
+#pragma unroll 1
+            for (int left = total; left > 0; --left) {
+                chunk(left > 1 || counts.tail == 0 ? kRows : counts.tail);
+                hand_over();
+            }
+        }
+    }
+
+  private:
+    /* What is never written again: blocks above the diagonal of A' and P are zeros, and so are factors if nothing is asked. */
+    __device__ __forceinline__ void clear() const
+    {
+        const uint32_t thread = threadIdx.x % kPrepThreads;
+        for (uint32_t at = 16 * thread; at < kRecordBuffers * GDN_SM90_RECORD_BYTES; at += 16 * kPrepThreads) {
+            store_shared_16(base_ + Map::kRecords + at, make_uint4(0, 0, 0, 0));
+        }
+        const uint32_t factors = factors_of(thread / kRows) + 4 * (thread % kRows);
+        store_shared_float(factors + PrepMap::kKFactor, 1.0f);
+        store_shared_float(factors + PrepMap::kQFactor, p_.scale);
+    }
+
+    /* As if PrepMap's block lay there; of a chunk with even or odd number. */
+    __device__ __forceinline__ uint32_t factors_of(int parity) const
+    {
+        return base_ + Map::kFactors + parity * Map::kFactorsBytes - PrepMap::kKFactor;
+    }
+
+    /* Begins K K^T and Q K^T of the chunk in a stage, once it is there; without a chunk, of what lies there. */
+    __device__ __forceinline__ void begin_grams(const StageCursor &cursor)
+    {
+        const uint32_t stage = __shfl_sync(0xffffffffu, cursor.address<kForm>(base_), 0); /* for uniform registers */
+        mbarrier_wait(barriers_.full(cursor.stage), cursor.parity);
+        if (p_.qk_norm != GDN_QK_NORM_NONE) {
+            square_rows<T>(q_square_, stage + Stage::kQ, warp_,
+                           threadIdx.x % 32); /* there are no registers for it later */
+        }
+        wgmma_fence();
+        multiply_tiles<T>(kk_, stage + Stage::kK, stage + Stage::kK);
+        multiply_tiles<T>(qk_, stage + Stage::kQ, stage + Stage::kK);
+        wgmma_commit();
+    }
+
+    /* The record of the chunk of this stage use, and the next one's products. */
+    __device__ __forceinline__ void chunk(int length)
+    {
+        const uint32_t gates = gates_of_stage(base_, cursor_.stage);
+        const uint32_t factors = factors_of(uses_ & 1);
+        const int lane = opaque(threadIdx.x % 32);
+        if (p_.qk_norm != GDN_QK_NORM_NONE) {
+            store_row_factors(p_, p_.qk_norm, length, factors, warp_, lane, kk_, q_square_);
+            named_barrier(kPrepBarrier, kPrepThreads);
+            scale_gram(kk_, factors, factors + PrepMap::kKFactor, warp_, lane);
+            scale_gram(qk_, factors, factors + PrepMap::kQFactor, warp_, lane);
+        } else {
+            const int g = lane / 4;
+#pragma unroll
+            for (int e = 0; e < 2; ++e) {
+                const int i = 16 * warp_ + g + 8 * e;
+                const float k_square = diagonal_entry(kk_, warp_, g, e);
+                if (lane % 4 == g / 2) {
+                    store_shared_float(factors + PrepMap::kKSquare + 4 * i, i < length ? k_square : 0.0f);
+                }
+            }
+            named_barrier(kPrepBarrier, kPrepThreads);
+#pragma unroll
+            for (int i = 0; i < 32; ++i) {
+                qk_[i] *= p_.scale;
+            }
+        }
+        if (length < kRows) {
+            mask_gram(kk_, length, warp_, lane);
+            mask_gram(qk_, length, warp_, lane);
+        }
+        wait_free();
+        /* Equal in all lanes; the shuffle lets the compiler know. */
+        if (__shfl_sync(0xffffffffu, static_cast<int>(fits_half(factors, gates, lane)), 0) != 0) {
+            finish<HalfBlocks>(factors, gates, lane);
+        } else {
+            finish<Tf32Blocks>(factors, gates, lane);
+        }
+    }
+
+    template <typename Blocks> __device__ __forceinline__ void finish(uint32_t factors, uint32_t gates, int lane)
+    {
+        constexpr bool kEarly = std::is_same<Blocks, HalfBlocks>::value; /* the others leave no registers for it */
+        const uint32_t scratch = base_ + Map::kScratch - PrepMap::kDiagonal; /* as if PrepMap's block lay there */
+        const uint32_t record = base_ + Map::kRecords + (uses_ & 1) * GDN_SM90_RECORD_BYTES;
+        StageCursor following = cursor_;
+        following.advance();
+        store_lower_and_P<T, Blocks>(kk_, qk_, scratch, record, gates, warp_, lane);
+        __syncwarp();
+        if (kEarly) {
+            begin_grams(following);
+        }
+        if (warp_ < 2) {
+            store_decays(factors, record, gates, threadIdx.x % kRows);
+        }
+        invert_diagonal<Blocks>(scratch, warp_, lane);
+        named_barrier(kPrepBarrier, kPrepThreads);
+        merge_column<T, Blocks>(scratch, record, gates, warp_, lane);
+        if (!kEarly) {
+            begin_grams(following);
+        }
+        wgmma_wait<0>();
+    }
+
+    /* Waits until the record before the last has been used, which is when its stage has. */
+    __device__ __forceinline__ void wait_free() const
+    {
+        if (uses_ >= kRecordBuffers) {
+            const bool last =
+                cursor_.stage == kStages - 1; /* use uses_ - 2 was of stage 0 then, else of the next one */
+            mbarrier_wait(barriers_.empty(last ? 0 : cursor_.stage + 1), last ? cursor_.parity : cursor_.parity ^ 1);
+        }
+    }
+
+    /* The record of this stage use is there, or none is needed; on to the next. */
+    __device__ __forceinline__ void hand_over()
+    {
+        fence_proxy_async();
+        __syncwarp();
+        if (threadIdx.x % 32 == 0) {
+            mbarrier_arrive(barriers_.record(uses_ & 1));
+        }
+        ++uses_;
+        cursor_.advance();
+    }
+
+    const gdn_sm90_prefill &p_;
+    float kk_[32], qk_[32]; /* K K^T and Q K^T of the chunk of this stage use */
+    float q_square_[2]; /* of rows of q that this lane holds, with normalisation */
+    uint32_t base_;
+    FusedBarriers barriers_;
+    int warp_;
+    StageCursor cursor_;
+    uint32_t uses_ = 0; /* of stages so far */
+};
+
+} // namespace sm90
+} // namespace gdn
+
+#endif
