@@ -1,0 +1,236 @@
+/* The Hopper prefill by its name: what it chooses by the batch, the multiprocessors and the workspace changes no bit. It runs
+ * half of V a block or all of it, cuts sequences in two or not, and works in waves; graphs and streams meet all of that. */
+#include "gpu_tools.h"
+
+#include "harness/slices.h"
+
+#include <string.h>
+
+#define NAME "cuda.sm90"
+
+static gdn_context *context;
+
+static int tear_down(void **state)
+{
+    (void)state;
+    gdn_context_destroy(&context);
+    return 0;
+}
+
+static case_spec base_spec(void)
+{
+    const case_spec spec = {.label = NAME,
+                            .seed = 70,
+                            .num_k_heads = 12,
+                            .num_v_heads = 24,
+                            .head_k_dim = 128,
+                            .dtype = GDN_DTYPE_BF16,
+                            .gates = GATES_WEAK};
+    return spec;
+}
+
+static void run(test_case *c)
+{
+    char name[64];
+    case_implementation(context, c, name);
+    assert_string_equal(name, NAME);
+    REQUIRE_OK(case_run(context, c, NULL));
+}
+
+static int compare_with_alone(case_spec spec, const int64_t *lengths, int64_t num_seqs)
+{
+    test_case batch;
+    spec.lengths = lengths;
+    spec.num_seqs = num_seqs;
+    case_build(&batch, &spec);
+    run(&batch);
+    int complaints = 0;
+    for (int64_t n = 0; n < num_seqs; n++) {
+        test_case alone;
+        spec.lengths = &lengths[n];
+        spec.num_seqs = 1;
+        case_build(&alone, &spec);
+        copy_head_parameters(&alone, &batch);
+        copy_tokens(&alone, 0, &batch, case_first_token(&batch, n), lengths[n]);
+        copy_initial_state(&alone, 0, &batch, n);
+        run(&alone);
+        complaints += same_sequence(&batch, n, &alone, 0);
+        case_free(&alone);
+    }
+    case_free(&batch);
+    return complaints;
+}
+
+/* A long sequence alone is cut in two, among others it is not; short ones among many are run with all of V a block. */
+static void a_sequence_has_its_bits_in_any_batch(void **state)
+{
+    (void)state;
+    const int64_t lengths[] = {4160, 70, 0, 4097, 1, 300, 64, 128, 511, 4160};
+    NO_COMPLAINTS(compare_with_alone(base_spec(), lengths, COUNT_OF(lengths)));
+}
+
+/* With few heads sequences are cut into segments, each its own number of them: more items than blocks, many not there. */
+static void segments_come_in_any_batch(void **state)
+{
+    (void)state;
+    const int64_t lengths[] = {8192, 70, 4160, 0, 8192, 12345, 1, 8192, 4100};
+    case_spec spec = base_spec();
+    spec.num_k_heads = 2;
+    spec.num_v_heads = 8;
+    NO_COMPLAINTS(compare_with_alone(spec, lengths, COUNT_OF(lengths)));
+}
+
+/* In several waves, each of which cuts what it has of the sequence in two, as in one. */
+static void waves_change_no_bit(void **state)
+{
+    (void)state;
+    case_spec spec = base_spec();
+    test_case whole;
+    spec.length = 200 * 64 - 9;
+    case_build(&whole, &spec);
+    run(&whole);
+    int complaints = 0;
+    for (size_t mebibytes = 20; mebibytes <= 60; mebibytes += 20) {
+        test_case parts;
+        spec.max_workspace = mebibytes << 20;
+        case_build(&parts, &spec);
+        run(&parts);
+        complaints += same_results(&whole, &parts);
+        case_free(&parts);
+    }
+    case_free(&whole);
+    NO_COMPLAINTS(complaints);
+}
+
+/* The same against the reference, with few enough heads for it. */
+static void waves_are_right(void **state)
+{
+    (void)state;
+    case_spec spec = base_spec();
+    spec.num_k_heads = spec.num_v_heads = 17;
+    spec.length = test_is_small() ? 70 * 64 + 5 : 200 * 64 - 9;
+    spec.max_workspace = (size_t)32 << 20;
+    test_case c;
+    case_build(&c, &spec);
+    NO_COMPLAINTS(check_built_case(context, &c));
+    case_free(&c);
+}
+
+/* A graph captured for one batch and replayed on another, whose long sequence is another one. */
+static void replays_follow_the_lengths(void **state)
+{
+    (void)state;
+    const int64_t lengths[2][3] = {{4160, 70, 30}, {1, 99, 4160}};
+    test_case captured;
+    test_case changed;
+    test_case expected[2];
+    case_spec spec = base_spec();
+    spec.num_k_heads = 4;
+    spec.num_v_heads = 8;
+    spec.num_seqs = 3;
+    spec.lengths = lengths[0];
+    case_build(&captured, &spec);
+    case_build(&expected[0], &spec);
+    spec.lengths = lengths[1];
+    case_build(&changed, &spec);
+    case_build(&expected[1], &spec);
+
+    cudaStream_t stream;
+    cudaGraph_t graph;
+    cudaGraphExec_t executable;
+    staged_case stage;
+    REQUIRE_CUDA(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
+    REQUIRE_OK(stage_open(&stage, context, &captured));
+    stage.prefill.stream = stream;
+    REQUIRE_CUDA(cudaStreamBeginCapture(stream, cudaStreamCaptureModeGlobal));
+    REQUIRE_OK(gdn_prefill(stage.plan, &stage.prefill));
+    REQUIRE_CUDA(cudaStreamEndCapture(stream, &graph));
+    REQUIRE_CUDA(cudaGraphInstantiate(&executable, graph, 0));
+    test_case *const batches[] = {&captured, &changed, &captured, &changed};
+    for (size_t i = 0; i < COUNT_OF(batches); i++) {
+        stage.c = batches[i];
+        gpu_upload(&stage, stream);
+        REQUIRE_CUDA(cudaGraphLaunch(executable, stream));
+        REQUIRE_OK(gdn_plan_check(stage.plan, stage.workspace, stream));
+        REQUIRE(stage_collect(&stage) == 0);
+    }
+    stage.c = &captured;
+    stage_close(&stage);
+    REQUIRE_CUDA(cudaGraphExecDestroy(executable));
+    REQUIRE_CUDA(cudaGraphDestroy(graph));
+    REQUIRE_CUDA(cudaStreamDestroy(stream));
+
+    run(&expected[0]);
+    run(&expected[1]);
+    NO_COMPLAINTS(same_results(&captured, &expected[0]) + same_results(&changed, &expected[1]));
+    case_free(&captured);
+    case_free(&changed);
+    case_free(&expected[0]);
+    case_free(&expected[1]);
+}
+
+static void two_streams_at_once_share_nothing(void **state)
+{
+    (void)state;
+    enum { ROUNDS = 50 };
+    test_case expected[2];
+    test_case c[2];
+    staged_case stage[2];
+    cudaStream_t stream[2];
+    for (int i = 0; i < 2; i++) {
+        case_spec spec = base_spec();
+        spec.seed += (uint64_t)i;
+        spec.length = 600;
+        case_build(&expected[i], &spec);
+        case_build(&c[i], &spec);
+        run(&expected[i]);
+        REQUIRE_OK(stage_open(&stage[i], context, &c[i]));
+        REQUIRE_CUDA(cudaStreamCreateWithFlags(&stream[i], cudaStreamNonBlocking));
+        gpu_upload(&stage[i], stream[i]);
+    }
+    for (int round = 0; round < ROUNDS; round++) {
+        REQUIRE_OK(gdn_prefill(stage[round % 2].plan, &stage[round % 2].prefill));
+        REQUIRE_OK(gdn_prefill(stage[(round + 1) % 2].plan, &stage[(round + 1) % 2].prefill));
+    }
+    for (int i = 0; i < 2; i++) {
+        REQUIRE_OK(gdn_plan_check(stage[i].plan, stage[i].workspace, stream[i]));
+        REQUIRE(stage_collect(&stage[i]) == 0);
+        NO_COMPLAINTS(same_results(&c[i], &expected[i]));
+        stage_close(&stage[i]);
+        REQUIRE_CUDA(cudaStreamDestroy(stream[i]));
+        case_free(&c[i]);
+        case_free(&expected[i]);
+    }
+}
+
+int main(void)
+{
+    gdn_context *probe = gpu_context(0);
+    gdn_context_destroy(&probe);
+    gdn_context_options options;
+    REQUIRE_OK(gdn_context_options_init(&options));
+    options.backend = "cuda";
+    options.implementations = NAME ",generic";
+    REQUIRE_OK(gdn_context_create(&context, &options));
+    test_case c;
+    char name[64];
+    case_spec spec = base_spec();
+    spec.length = 1;
+    case_build(&c, &spec);
+    case_implementation(context, &c, name);
+    case_free(&c);
+    if (strcmp(name, NAME) != 0) {
+        printf("skipped: this device does not take %s\n", NAME);
+        gdn_context_destroy(&context);
+        return TEST_SKIPPED;
+    }
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_sequence_has_its_bits_in_any_batch),
+        cmocka_unit_test(segments_come_in_any_batch),
+        cmocka_unit_test(waves_change_no_bit),
+        cmocka_unit_test(waves_are_right),
+        cmocka_unit_test(replays_follow_the_lengths),
+        cmocka_unit_test(two_streams_at_once_share_nothing),
+    };
+    return cmocka_run_group_tests_name("cuda sm90", tests, NULL, tear_down);
+}
