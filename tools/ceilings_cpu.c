@@ -6,7 +6,9 @@
 #include <stdlib.h>
 
 /* Chains of multiply-adds that wait for nothing but themselves: 12 cover latency times width of today's units.
- * The accumulators approach b / (1 - a), so nothing overflows or turns subnormal. */
+ * The accumulators approach b / (1 - a), so nothing overflows or turns subnormal. The compiler must not know the numbers: it
+ * would leave out a chain that starts where it ends. */
+static const volatile float fma_factor = 0.5f, fma_term = 1.0f;
 #define CHAINS 12
 #define DEFINE_FMA_LOOP(name, bytes, attributes)                     \
     typedef float name##_vector __attribute__((vector_size(bytes))); \
@@ -14,8 +16,8 @@
     {                                                                \
         name##_vector x[CHAINS], a, b;                               \
         for (int i = 0; i < (int)(sizeof(a) / sizeof(float)); i++) { \
-            a[i] = 0.5f;                                             \
-            b[i] = 1.0f;                                             \
+            a[i] = fma_factor;                                       \
+            b[i] = fma_term;                                         \
         }                                                            \
         for (int c = 0; c < CHAINS; c++) {                           \
             x[c] = b * (float)(c + 1);                               \
