@@ -106,7 +106,7 @@ under_qemu() {
 }
 
 arm64() {
-    cmake --preset arm64 "-DCMAKE_CROSSCOMPILING_EMULATOR=qemu-aarch64;-L;/usr/aarch64-linux-gnu;-cpu;$1" &&
+    cmake --preset arm64 "-DCMAKE_CROSSCOMPILING_EMULATOR=qemu-aarch64;-cpu;$1" &&
         cmake --build --preset arm64 && slowly build/arm64 "$2"
 }
 

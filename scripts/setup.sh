@@ -74,6 +74,7 @@ if [ "$step" = all ]; then
     package liblapack-dev
     command_from crossbuild-essential-arm64 aarch64-linux-gnu-gcc
     command_from qemu-user qemu-aarch64
+    package libgomp1:arm64
     package libcmocka-dev:arm64
     package libcjson-dev:arm64
     command_from debootstrap debootstrap
