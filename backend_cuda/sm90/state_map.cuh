@@ -21,7 +21,8 @@ enum class Form {
 };
 
 template <Form kForm> constexpr bool kHasOutputs = kForm != Form::kStateOnly;
-template <Form kForm> constexpr int kTiles = kForm == Form::kWhole || kForm == Form::kFused ? 2 : 1; /* of 64 columns of V */
+template <Form kForm>
+constexpr int kTiles = kForm == Form::kWhole || kForm == Form::kFused ? 2 : 1; /* of 64 columns of V */
 
 /* One stage: a chunk's operands, from a multiple of 1024 bytes on. Without outputs Q and P are left out. */
 template <Form kForm> struct Stage {
