@@ -6,7 +6,6 @@
 #include "fused_decode.h"
 
 #include <stdio.h>
-#include <string.h>
 
 #ifdef _OPENMP
 #include <omp.h>
@@ -14,14 +13,13 @@
 
 #include "cpu_state_io.h"
 #include "float_mode.h"
+#include "fused_decode_block.h"
 #include "fused_rows.h"
-#include "fused_state.h"
 #include "numeric.h"
 
 enum {
     ROWS = GDN_TOKEN_BLOCK, /* of a [V, K] state */
     COLUMNS = 64, /* of a [K, V] state whose block goes through the tile */
-    T_MAX = GDN_MAX_DECODE_TOKENS,
     MAX_LANES = 64,
     PARAM_OFFSET = 0,
     PARAM_LANE_BYTES,
@@ -48,14 +46,6 @@ bool gdn_fused_decode_supports(const gdn_problem *problem, gdn_reason *reason)
     }
     return true;
 }
-
-/* Scratch of one thread, in floats. */
-typedef struct decode_work {
-    const gdn_cpu_kernels *kernels;
-    const gdn_decode_run *run;
-    float *q, *k; /* [T, K] */
-    float *tile; /* [16, K] or [K, 64] */
-} decode_work;
 
 static size_t tile_floats(const gdn_problem *problem)
 {
@@ -96,17 +86,11 @@ gdn_status gdn_fused_decode_book(const gdn_problem *problem, size_t max_workspac
 
 /* --------------------------------------------------------------------------------------- One block */
 
-/* A row's tokens, as one value head sees them. */
-typedef struct token_terms {
-    int count;
-    float alpha[T_MAX], beta[T_MAX], qk[T_MAX];
-} token_terms;
-
-static void load_vectors(const decode_work *w, int64_t row, int hk, int count)
+static void load_vectors(const gdn_decode_work *w, int64_t row, int hk, int count)
 {
     const gdn_problem *p = w->run->problem;
     const int K = p->head_k_dim, T = p->tokens_per_row;
-    float factor[T_MAX];
+    float factor[GDN_MAX_DECODE_TOKENS];
     const struct {
         const gdn_layout *layout;
         const void *data;
@@ -122,12 +106,12 @@ static void load_vectors(const decode_work *w, int64_t row, int hk, int count)
     }
 }
 
-static void load_terms(const decode_work *w, int64_t row, int hv, token_terms *terms)
+static void load_terms(const gdn_decode_work *w, int64_t row, int hv, gdn_token_terms *terms)
 {
     const gdn_problem *p = w->run->problem;
     const gdn_decode_args *a = w->run->args;
     const int K = p->head_k_dim, T = p->tokens_per_row;
-    double gate[T_MAX], beta[T_MAX];
+    double gate[GDN_MAX_DECODE_TOKENS], beta[GDN_MAX_DECODE_TOKENS];
     const int64_t gate_at = gdn_row_offset(&p->gate, row, T, 0, hv), beta_at = gdn_row_offset(&p->beta, row, T, 0, hv);
     for (int t = 0; t < terms->count; t++) {
         gate[t] = (double)gdn_load_element(a->gate, p->gate.dtype, gate_at + t * p->gate.token_stride);
@@ -143,164 +127,14 @@ static void load_terms(const decode_work *w, int64_t row, int hv, token_terms *t
         .beta_scale = (double)p->beta_scale,
     };
     w->kernels->gates(&formulas, terms->count, gate, beta, gate, beta);
-    float log_decay[T_MAX] = {0};
+    float log_decay[GDN_MAX_DECODE_TOKENS] = {0};
     for (int t = 0; t < terms->count; t++) {
         log_decay[t] = (float)gate[t];
         terms->beta[t] = (float)beta[t];
     }
     if (p->gate_form != GDN_GATE_DECAY) { /* a linear decay is used as it came */
-        w->kernels->exp(T_MAX, log_decay, terms->alpha);
+        w->kernels->exp(GDN_MAX_DECODE_TOKENS, log_decay, terms->alpha);
     }
-}
-
-/* A block of a state in the caller's memory, or in the tile: rows of a stride. */
-typedef struct block_view {
-    gdn_dtype dtype; /* GDN_DTYPE_NONE: there is none */
-    void *data;
-    int64_t stride;
-} block_view;
-
-static block_view view_of(const gdn_state_layout *layout, const void *data, int64_t head_offset, int first)
-{
-    const int64_t offset = head_offset + first * layout->v_stride;
-    return (block_view){layout->dtype, gdn_at_mutable((void *)(uintptr_t)data, layout->dtype, offset),
-                        layout->k_stride == 1 ? layout->v_stride : layout->k_stride};
-}
-
-/* Elements from a block to the one that is read next: in the same head, or in the one after it. */
-static ptrdiff_t block_ahead(const gdn_problem *p, const gdn_state_layout *layout, int first, int count)
-{
-    const bool last = first + count >= p->head_v_dim;
-    return (ptrdiff_t)(last ? layout->head_stride - first * layout->v_stride : count * layout->v_stride);
-}
-
-/* What one block goes through: `count` columns of v from `first` on. */
-typedef struct block_run {
-    const decode_work *w;
-    const gdn_problem *p;
-    const token_terms *terms;
-    int count, rows, cols; /* as stored */
-    block_view tile;
-    ptrdiff_t ahead;
-    float *v, *o; /* [T_MAX, GDN_DECODE_COLUMNS] */
-} block_run;
-
-/* Tokens t .. t + tokens - 1, from one place to another; `to` has the type of `from` or float32. */
-static void run_tokens(block_run *r, int t, int tokens, const block_view *from, const block_view *to, ptrdiff_t ahead)
-{
-    const gdn_problem *p = r->p;
-    const int K = p->head_k_dim;
-    const gdn_decode_block block = {
-        .count = r->count,
-        .head_k_dim = K,
-        .tokens = tokens,
-        .k = r->w->k + t * K,
-        .q = r->w->q + t * K,
-        .alpha = r->terms->alpha + t,
-        .beta = r->terms->beta + t,
-        .qk = r->terms->qk + t,
-        .scale = p->scale,
-        .v = r->v + t * GDN_DECODE_COLUMNS,
-        .o = r->o + t * GDN_DECODE_COLUMNS,
-        .src_dtype = from->dtype,
-        .src = from->data,
-        .src_stride = from->stride,
-        .src_ahead = ahead,
-        .dst_dtype = to->dtype == GDN_DTYPE_NONE ? GDN_DTYPE_F32 : to->dtype,
-        .dst = to->data,
-        .dst_stride = to->stride,
-        .tile = r->tile.data,
-    };
-    if (p->state.k_stride == 1) {
-        r->w->kernels->decode_vk(&block);
-    } else {
-        r->w->kernels->decode_kv(&block);
-    }
-}
-
-static void store_block(const block_run *r, const block_view *from, const block_view *to)
-{
-    r->w->kernels->store_rows(to->dtype, r->rows, r->cols, from->data, from->stride, to->data, to->stride);
-}
-
-/* Token by token, where states after some of them are wanted in slots: all of them float32, in the tile or the target. */
-static void run_tokens_to_slots(block_run *r, int64_t row, int hv, int first, const block_view *from,
-                                const block_view *target, ptrdiff_t ahead)
-{
-    const gdn_problem *p = r->p;
-    const gdn_decode_args *a = r->w->run->args;
-    const int count = r->terms->count;
-    block_view at = *from;
-    for (int t = 0; t < count; t++) {
-        const bool direct = t == count - 1 && target->dtype == GDN_DTYPE_F32;
-        const block_view to = direct ? *target : r->tile;
-        run_tokens(r, t, 1, &at, &to, t == 0 ? ahead : 0);
-        at = to;
-        const int64_t slot = gdn_load_index(a->token_slots, p->slots_dtype, row * p->tokens_per_row + t);
-        if (slot >= 0) {
-            const block_view stored =
-                view_of(&p->state, a->state, slot * p->state.slot_stride + hv * p->state.head_stride, first);
-            if (stored.data != at.data) {
-                store_block(r, &at, &stored);
-            }
-        }
-    }
-    if (target->data && target->data != at.data) {
-        store_block(r, &at, target);
-    }
-}
-
-static bool has_token_slots(const decode_work *w, int64_t row, int count)
-{
-    const gdn_problem *p = w->run->problem;
-    const void *slots = w->run->args->token_slots;
-    bool any = false;
-    for (int t = 0; slots && t < count; t++) {
-        any = any || gdn_load_index(slots, p->slots_dtype, row * p->tokens_per_row + t) >= 0;
-    }
-    return any;
-}
-
-/* Columns first .. first + count - 1 of v through all tokens. */
-static void run_block(const decode_work *w, const gdn_state_place *place, int64_t row, int hv, int first, int count,
-                      const token_terms *terms)
-{
-    const gdn_problem *p = w->run->problem;
-    const gdn_decode_args *a = w->run->args;
-    const int K = p->head_k_dim, T = p->tokens_per_row;
-    const bool v_rows = p->state.k_stride == 1;
-    float block_v[T_MAX * GDN_DECODE_COLUMNS], block_o[T_MAX * GDN_DECODE_COLUMNS];
-    block_run r = {.w = w, .p = p, .terms = terms, .count = count, .v = block_v, .o = block_o};
-    r.rows = v_rows ? count : K;
-    r.cols = v_rows ? K : count;
-    r.tile = (block_view){GDN_DTYPE_F32, w->tile, r.cols};
-    const int64_t v = gdn_row_offset(&p->v, row, T, 0, hv) + first, o = gdn_row_offset(&p->o, row, T, 0, hv) + first;
-    w->kernels->load_rows(p->v.dtype, terms->count, count, gdn_at(a->v, p->v.dtype, v), p->v.token_stride, r.v,
-                          GDN_DECODE_COLUMNS);
-
-    block_view source = r.tile, target = {GDN_DTYPE_NONE, NULL, 0};
-    if (place->target) {
-        target = view_of(place->target_layout, place->target,
-                         place->target_offset + hv * place->target_layout->head_stride, first);
-    }
-    ptrdiff_t source_ahead = 0;
-    if (place->source) {
-        source = view_of(place->source_layout, place->source,
-                         place->source_offset + hv * place->source_layout->head_stride, first);
-        source_ahead = block_ahead(p, place->source_layout, first, count);
-    } else {
-        memset(w->tile, 0, (size_t)r.rows * (size_t)r.cols * sizeof(float));
-    }
-    if (has_token_slots(w, row, terms->count)) {
-        run_tokens_to_slots(&r, row, hv, first, &source, &target, source_ahead);
-    } else if (target.dtype == GDN_DTYPE_NONE || target.dtype == GDN_DTYPE_F32 || target.dtype == source.dtype) {
-        run_tokens(&r, 0, terms->count, &source, &target, source_ahead);
-    } else {
-        run_tokens(&r, 0, terms->count, &source, &r.tile, source_ahead);
-        store_block(&r, &r.tile, &target);
-    }
-    w->kernels->store_rows(p->o.dtype, terms->count, count, r.o, GDN_DECODE_COLUMNS,
-                           gdn_at_mutable(a->o, p->o.dtype, o), p->o.token_stride);
 }
 
 /* --------------------------------------------------------------------------------------------- Run */
@@ -312,7 +146,7 @@ static bool narrowing(const gdn_problem *p, const gdn_state_place *place)
            place->target_layout->dtype != p->state.dtype;
 }
 
-static void run_item(const decode_work *w, int64_t row, int hv, int first, int end)
+static void run_item(const gdn_decode_work *w, int64_t row, int hv, int first, int end)
 {
     const gdn_problem *p = w->run->problem;
     const gdn_decode_args *a = w->run->args;
@@ -321,7 +155,7 @@ static void run_item(const decode_work *w, int64_t row, int hv, int first, int e
         return;
     }
     const gdn_state_place place = gdn_fused_state_place(p, &states, row);
-    token_terms terms = {.count = a->num_tokens ? a->num_tokens[row] : p->tokens_per_row};
+    gdn_token_terms terms = {.count = a->num_tokens ? a->num_tokens[row] : p->tokens_per_row};
     if (terms.count == 0) {
         if (place.target && first == 0) {
             gdn_cpu_state_copy(place.target, place.target_layout,
@@ -336,7 +170,7 @@ static void run_item(const decode_work *w, int64_t row, int hv, int first, int e
     const bool in_tile = terms.count > 1 || !place.source || a->token_slots || narrowing(p, &place);
     const int block = p->state.k_stride == 1 ? ROWS : in_tile ? COLUMNS : w->kernels->decode_columns;
     for (int at = first; at < end; at += block) {
-        run_block(w, &place, row, hv, at, end - at < block ? end - at : block, &terms);
+        gdn_fused_decode_block(w, &place, row, hv, at, end - at < block ? end - at : block, &terms);
     }
 }
 
@@ -360,7 +194,7 @@ static decode_cut choose_cut(const gdn_decode_run *run, int team)
     return (decode_cut){parts, columns, heads * parts};
 }
 
-static void run_cut_item(const decode_work *w, const decode_cut *cut, int64_t item)
+static void run_cut_item(const gdn_decode_work *w, const decode_cut *cut, int64_t item)
 {
     const gdn_problem *p = w->run->problem;
     const int first = (int)(item % cut->parts) * cut->columns;
@@ -369,13 +203,13 @@ static void run_cut_item(const decode_work *w, const decode_cut *cut, int64_t it
     run_item(w, head / p->num_v_heads, (int)(head % p->num_v_heads), first, end);
 }
 
-static decode_work work_of(const gdn_cpu_kernels *kernels, const gdn_decode_run *run, int lane)
+static gdn_decode_work work_of(const gdn_cpu_kernels *kernels, const gdn_decode_run *run, int lane)
 {
     const gdn_problem *p = run->problem;
     const size_t vectors = (size_t)p->tokens_per_row * (size_t)p->head_k_dim;
     unsigned char *base =
         run->workspace + run->choice->param[PARAM_OFFSET] + lane * run->choice->param[PARAM_LANE_BYTES];
-    decode_work work = {.kernels = kernels, .run = run, .tile = (float *)(void *)base};
+    gdn_decode_work work = {.kernels = kernels, .run = run, .tile = (float *)(void *)base};
     work.q = work.tile + tile_floats(p);
     work.k = work.q + vectors;
     return work;
@@ -395,7 +229,7 @@ gdn_status gdn_fused_decode_run(const gdn_cpu_kernels *kernels, int threads, con
 #pragma omp parallel num_threads(team)
         {
             const uint64_t mode = gdn_float_mode_flush();
-            const decode_work work = work_of(kernels, run, omp_get_thread_num());
+            const gdn_decode_work work = work_of(kernels, run, omp_get_thread_num());
 #pragma omp for schedule(dynamic, batch)
             for (int64_t item = 0; item < cut.items; item++) {
                 run_cut_item(&work, &cut, item);
@@ -406,7 +240,7 @@ gdn_status gdn_fused_decode_run(const gdn_cpu_kernels *kernels, int threads, con
     }
 #endif
     const uint64_t mode = gdn_float_mode_flush();
-    const decode_work work = work_of(kernels, run, 0);
+    const gdn_decode_work work = work_of(kernels, run, 0);
     for (int64_t item = 0; item < cut.items; item++) {
         run_cut_item(&work, &cut, item);
     }

@@ -1,0 +1,156 @@
+/* fused_decode_block.h */
+#include "fused_decode_block.h"
+
+#include <string.h>
+
+#include "fused_rows.h"
+#include "numeric.h"
+
+/* A block of a state in the caller's memory, or in the tile: rows of a stride. */
+typedef struct block_view {
+    gdn_dtype dtype; /* GDN_DTYPE_NONE: there is none */
+    void *data;
+    int64_t stride;
+} block_view;
+
+static block_view view_of(const gdn_state_layout *layout, const void *data, int64_t head_offset, int first)
+{
+    const int64_t offset = head_offset + first * layout->v_stride;
+    return (block_view){layout->dtype, gdn_at_mutable((void *)(uintptr_t)data, layout->dtype, offset),
+                        layout->k_stride == 1 ? layout->v_stride : layout->k_stride};
+}
+
+/* Elements from a block to the one that is read next: in the same head, or in the one after it. */
+static ptrdiff_t block_ahead(const gdn_problem *p, const gdn_state_layout *layout, int first, int count)
+{
+    const bool last = first + count >= p->head_v_dim;
+    return (ptrdiff_t)(last ? layout->head_stride - first * layout->v_stride : count * layout->v_stride);
+}
+
+/* What one block goes through: `count` columns of v from `first` on. */
+typedef struct block_run {
+    const gdn_decode_work *w;
+    const gdn_problem *p;
+    const gdn_token_terms *terms;
+    int count, rows, cols; /* as stored */
+    block_view tile;
+    ptrdiff_t ahead;
+    float *v, *o; /* [GDN_MAX_DECODE_TOKENS, GDN_DECODE_COLUMNS] */
+} block_run;
+
+/* Tokens t .. t + tokens - 1, from one place to another; `to` has the type of `from` or float32. */
+static void run_tokens(block_run *r, int t, int tokens, const block_view *from, const block_view *to, ptrdiff_t ahead)
+{
+    const gdn_problem *p = r->p;
+    const int K = p->head_k_dim;
+    const gdn_decode_block block = {
+        .count = r->count,
+        .head_k_dim = K,
+        .tokens = tokens,
+        .k = r->w->k + t * K,
+        .q = r->w->q + t * K,
+        .alpha = r->terms->alpha + t,
+        .beta = r->terms->beta + t,
+        .qk = r->terms->qk + t,
+        .scale = p->scale,
+        .v = r->v + t * GDN_DECODE_COLUMNS,
+        .o = r->o + t * GDN_DECODE_COLUMNS,
+        .src_dtype = from->dtype,
+        .src = from->data,
+        .src_stride = from->stride,
+        .src_ahead = ahead,
+        .dst_dtype = to->dtype == GDN_DTYPE_NONE ? GDN_DTYPE_F32 : to->dtype,
+        .dst = to->data,
+        .dst_stride = to->stride,
+        .tile = r->tile.data,
+    };
+    if (p->state.k_stride == 1) {
+        r->w->kernels->decode_vk(&block);
+    } else {
+        r->w->kernels->decode_kv(&block);
+    }
+}
+
+static void store_block(const block_run *r, const block_view *from, const block_view *to)
+{
+    r->w->kernels->store_rows(to->dtype, r->rows, r->cols, from->data, from->stride, to->data, to->stride);
+}
+
+/* Token by token, where states after some of them are wanted in slots: all of them float32, in the tile or the target. */
+static void run_tokens_to_slots(block_run *r, int64_t row, int hv, int first, const block_view *from,
+                                const block_view *target, ptrdiff_t ahead)
+{
+    const gdn_problem *p = r->p;
+    const gdn_decode_args *a = r->w->run->args;
+    const int count = r->terms->count;
+    block_view at = *from;
+    for (int t = 0; t < count; t++) {
+        const bool direct = t == count - 1 && target->dtype == GDN_DTYPE_F32;
+        const block_view to = direct ? *target : r->tile;
+        run_tokens(r, t, 1, &at, &to, t == 0 ? ahead : 0);
+        at = to;
+        const int64_t slot = gdn_load_index(a->token_slots, p->slots_dtype, row * p->tokens_per_row + t);
+        if (slot >= 0) {
+            const block_view stored =
+                view_of(&p->state, a->state, slot * p->state.slot_stride + hv * p->state.head_stride, first);
+            if (stored.data != at.data) {
+                store_block(r, &at, &stored);
+            }
+        }
+    }
+    if (target->data && target->data != at.data) {
+        store_block(r, &at, target);
+    }
+}
+
+static bool has_token_slots(const gdn_decode_work *w, int64_t row, int count)
+{
+    const gdn_problem *p = w->run->problem;
+    const void *slots = w->run->args->token_slots;
+    bool any = false;
+    for (int t = 0; slots && t < count; t++) {
+        any = any || gdn_load_index(slots, p->slots_dtype, row * p->tokens_per_row + t) >= 0;
+    }
+    return any;
+}
+
+void gdn_fused_decode_block(const gdn_decode_work *w, const gdn_state_place *place, int64_t row, int hv, int first,
+                            int count, const gdn_token_terms *terms)
+{
+    const gdn_problem *p = w->run->problem;
+    const gdn_decode_args *a = w->run->args;
+    const int K = p->head_k_dim, T = p->tokens_per_row;
+    const bool v_rows = p->state.k_stride == 1;
+    float block_v[GDN_MAX_DECODE_TOKENS * GDN_DECODE_COLUMNS], block_o[GDN_MAX_DECODE_TOKENS * GDN_DECODE_COLUMNS];
+    block_run r = {.w = w, .p = p, .terms = terms, .count = count, .v = block_v, .o = block_o};
+    r.rows = v_rows ? count : K;
+    r.cols = v_rows ? K : count;
+    r.tile = (block_view){GDN_DTYPE_F32, w->tile, r.cols};
+    const int64_t v = gdn_row_offset(&p->v, row, T, 0, hv) + first, o = gdn_row_offset(&p->o, row, T, 0, hv) + first;
+    w->kernels->load_rows(p->v.dtype, terms->count, count, gdn_at(a->v, p->v.dtype, v), p->v.token_stride, r.v,
+                          GDN_DECODE_COLUMNS);
+
+    block_view source = r.tile, target = {GDN_DTYPE_NONE, NULL, 0};
+    if (place->target) {
+        target = view_of(place->target_layout, place->target,
+                         place->target_offset + hv * place->target_layout->head_stride, first);
+    }
+    ptrdiff_t source_ahead = 0;
+    if (place->source) {
+        source = view_of(place->source_layout, place->source,
+                         place->source_offset + hv * place->source_layout->head_stride, first);
+        source_ahead = block_ahead(p, place->source_layout, first, count);
+    } else {
+        memset(w->tile, 0, (size_t)r.rows * (size_t)r.cols * sizeof(float));
+    }
+    if (has_token_slots(w, row, terms->count)) {
+        run_tokens_to_slots(&r, row, hv, first, &source, &target, source_ahead);
+    } else if (target.dtype == GDN_DTYPE_NONE || target.dtype == GDN_DTYPE_F32 || target.dtype == source.dtype) {
+        run_tokens(&r, 0, terms->count, &source, &target, source_ahead);
+    } else {
+        run_tokens(&r, 0, terms->count, &source, &r.tile, source_ahead);
+        store_block(&r, &r.tile, &target);
+    }
+    w->kernels->store_rows(p->o.dtype, terms->count, count, r.o, GDN_DECODE_COLUMNS,
+                           gdn_at_mutable(a->o, p->o.dtype, o), p->o.token_stride);
+}
