@@ -225,6 +225,7 @@ gdn_status gdn_fused_decode_run(const gdn_cpu_kernels *kernels, int threads, con
     if (team > 1) {
         /* One batch a thread, of neighbours in memory; where there is much to do, several, so that no thread waits long. */
         const int64_t per_thread = (cut.items + team - 1) / team;
+        /* NOLINTNEXTLINE(clang-analyzer-deadcode.DeadStores): the pragma reads it */
         const int64_t batch = per_thread <= 8 ? per_thread : per_thread / 8;
 #pragma omp parallel num_threads(team)
         {

@@ -104,6 +104,7 @@ gdn_status gdn_fused_prefill_book(const gdn_cpu_kernels *kernels, const gdn_prob
             lane_bytes = work_bytes + state_bytes;
         }
         const size_t align = GDN_WORKSPACE_ALIGNMENT;
+        /* NOLINTNEXTLINE(clang-analyzer-core.DivideZero): a lane has a chunk's work, never nothing */
         const size_t fit = room / align * align / lane_bytes;
         if (fit < 1) {
             return gdn_fail(GDN_ERROR_UNSUPPORTED, "max_workspace: %zu, must be at least %zu", max_workspace,
