@@ -1,4 +1,4 @@
-/* The Hopper prefill as an implementation: what it takes, its workspace, and a run's launches.
+/* The Hopper prefill as an implementation: a run's launches.
  *
  * A run is the schedule kernel (chunk table, metadata checks), then waves over the chunk table, each of them prep,
  * state_only and join where sequences may be cut into segments, and state_output. A wave is as many chunk slots as its
@@ -12,127 +12,10 @@
 #include "../cuda_error.h"
 #include "../fused_prefill.h"
 #include "prefill.h"
+#include "sm90_workspace.h"
 #include "tensor_map.h"
 
 #include <string.h>
-
-/* Without a cap of the caller's, records take what is left of this. */
-#define DEFAULT_WORKSPACE ((size_t)256 << 20)
-
-enum {
-    PARAM_CHUNKS, /* offsets in the workspace */
-    PARAM_RUNS,
-    PARAM_TAKEN,
-    PARAM_CARRY,
-    PARAM_RECORDS,
-    PARAM_SEGMENT_F,
-    PARAM_SEGMENT_E,
-    PARAM_WAVES,
-    PARAM_PACKED, /* 0: none */
-    PARAM_BASES,
-    PARAM_MAX_SEGMENTS, /* with E */
-    PARAM_HALVES /* two segments, without E, may be asked for */
-};
-
-/* ---- Workspace */
-
-/* Most chunks of `seqs` sequences of `tokens` together: each has at most one that is not full, or a chunk of no tokens. */
-static int64_t chunk_bound(int64_t tokens, int64_t seqs)
-{
-    return tokens / GDN_SM90_CHUNK + seqs;
-}
-
-static int32_t max_chunks(const gdn_problem *problem)
-{
-    const int64_t tokens = problem->max_seqlen > 0 && problem->max_seqlen < problem->max_tokens ? problem->max_seqlen
-                                                                                                : problem->max_tokens;
-    return (int32_t)((tokens + GDN_SM90_CHUNK - 1) / GDN_SM90_CHUNK);
-}
-
-/* Waves that `slots` slots take at most, where a cut may move back to the start of a segment. */
-static int64_t wave_count(int64_t slots, int64_t wave_slots, bool segments)
-{
-    const int64_t least = segments ? wave_slots - GDN_SM90_MAX_SEGMENT + 1 : wave_slots;
-    return slots <= wave_slots ? 1 : (slots + least - 1) / least;
-}
-
-static gdn_status book(const gdn_device *device, const gdn_problem *problem, size_t max_workspace, gdn_choice *choice)
-{
-    gdn_ledger *const ledger = &choice->ledger;
-    const int32_t heads = problem->num_v_heads;
-    const int64_t bound = chunk_bound(problem->max_tokens, problem->max_seqs);
-    const int32_t chunks = max_chunks(problem);
-    /* Of half the multiprocessors' blocks a sequence of two halves must leave room for its own. */
-    const bool halves = problem->num_segments == 0 && 4 * heads <= gdn_cuda_device_of(device)->num_sms;
-    const int32_t with_E = problem->num_segments == 0 ? gdn_sm90_most_segments(chunks, heads, 0) : 1;
-    const bool cut = with_E > 1 || (halves && gdn_sm90_most_segments(chunks, heads, 1) > 1);
-
-    const size_t state = GDN_SM90_DIM * GDN_SM90_DIM * sizeof(float);
-    /* Normalisation is folded into factors, for which float16 has not the range: it packs q and k instead. */
-    const bool pack = problem->q.dtype == GDN_DTYPE_F16 && problem->qk_norm != GDN_QK_NORM_NONE;
-    const size_t packed = pack ? gdn_size_mul((size_t)problem->num_k_heads, GDN_SM90_PACKED_BYTES) : 0;
-    const size_t records = gdn_size_mul((size_t)heads, GDN_SM90_RECORD_BYTES);
-    const size_t record = records + packed; /* of a slot */
-    const size_t entry = gdn_size_mul((size_t)heads, state); /* F, or E, of one segment */
-    /* Segments with E have entries by slots, two halves by sequences. */
-    const size_t halved = (size_t)(gdn_cuda_device_of(device)->num_sms / (4 * heads));
-    const size_t own_entries = !cut ? 0 : with_E > 1 ? 1 : halved;
-    const size_t slot_entries = with_E > 1 ? 1 : 0; /* in GDN_SM90_MIN_SEGMENT slots */
-    choice->chunk_size = GDN_SM90_CHUNK;
-    choice->param[PARAM_MAX_SEGMENTS] = with_E;
-    choice->param[PARAM_HALVES] = halves && cut;
-    /* The schedule clears a slot more than there can be chunks: the fused kernel counts its items there. */
-    choice->param[PARAM_CHUNKS] =
-        (int64_t)gdn_ledger_book(ledger, "chunk table", gdn_size_mul((size_t)bound + 1, sizeof(gdn_chunk)));
-    choice->param[PARAM_RUNS] =
-        (int64_t)gdn_ledger_book(ledger, "runs", gdn_size_mul((size_t)problem->max_seqs, sizeof(gdn_sm90_run)));
-    choice->param[PARAM_TAKEN] = (int64_t)gdn_ledger_book(ledger, "items taken", 2 * sizeof(uint32_t));
-    if (problem->checkpoint_form != GDN_CHECKPOINT_NONE) {
-        choice->param[PARAM_BASES] = (int64_t)gdn_ledger_book(ledger, "checkpoint bases",
-                                                              gdn_size_mul((size_t)problem->max_seqs, sizeof(int64_t)));
-    }
-    choice->param[PARAM_CARRY] = (int64_t)gdn_ledger_book(ledger, "carried states", gdn_size_mul(2, entry));
-
-    /* What is left, less padding and what one wave's table and first entries take, in units of the slots of an entry. */
-    const size_t cap = max_workspace > 0 ? max_workspace : DEFAULT_WORKSPACE;
-    const size_t fixed = ledger->total + gdn_size_mul(2 * own_entries, entry) + 4 * GDN_WORKSPACE_ALIGNMENT;
-    const size_t unit = gdn_size_mul(GDN_SM90_MIN_SEGMENT, record) + gdn_size_mul(2 * slot_entries, entry);
-    const int64_t least = with_E > 1 ? 2 * GDN_SM90_MAX_SEGMENT : 1;
-    const size_t left = cap > fixed ? cap - fixed : 0;
-    int64_t slots = (int64_t)(with_E > 1 ? left / unit * GDN_SM90_MIN_SEGMENT : left / record);
-    if (slots < least && slots < bound) {
-        if (max_workspace > 0) {
-            const int64_t enough = least < bound ? least : bound;
-            return gdn_fail(
-                GDN_ERROR_UNSUPPORTED, "max_workspace: %zu bytes, cuda.sm90 needs at least %zu", max_workspace,
-                fixed + (with_E > 1
-                             ? gdn_size_mul((size_t)(enough + GDN_SM90_MIN_SEGMENT - 1) / GDN_SM90_MIN_SEGMENT, unit)
-                             : record));
-        }
-        slots = least;
-    }
-    choice->wave_chunks = slots < bound ? slots : bound;
-    const size_t in_slots = gdn_size_mul(slot_entries, (size_t)(choice->wave_chunks / GDN_SM90_MIN_SEGMENT));
-    const size_t per_kind = gdn_size_mul(in_slots + own_entries, entry);
-    choice->param[PARAM_RECORDS] =
-        (int64_t)gdn_ledger_book(ledger, "records", gdn_size_mul((size_t)choice->wave_chunks, records));
-    if (pack) {
-        choice->param[PARAM_PACKED] =
-            (int64_t)gdn_ledger_book(ledger, "normalised q and k", gdn_size_mul((size_t)choice->wave_chunks, packed));
-    }
-    if (cut) {
-        choice->param[PARAM_SEGMENT_F] = (int64_t)gdn_ledger_book(ledger, "segment states", per_kind);
-        choice->param[PARAM_SEGMENT_E] = (int64_t)gdn_ledger_book(ledger, "segment maps", per_kind);
-    }
-    if (with_E > 1) {
-        const int64_t waves = wave_count(bound, choice->wave_chunks, true);
-        choice->param[PARAM_WAVES] =
-            (int64_t)gdn_ledger_book(ledger, "waves", gdn_size_mul((size_t)waves, sizeof(gdn_sm90_wave)));
-    }
-    return GDN_OK;
-}
-
-/* ---- A run */
 
 static gdn_sm90_rows rows_of(const gdn_layout *layout, const void *data, int64_t row_length)
 {
@@ -244,7 +127,7 @@ static void set_segments(gdn_sm90_prefill *p, const gdn_prefill_run *run, bool o
     p->halves = choice->param[PARAM_HALVES] != 0 && (one_wave || p->halves_only) && blocks <= num_sms;
     p->max_segments = (int32_t)choice->param[PARAM_MAX_SEGMENTS];
     if (p->halves && p->max_segments < 2) {
-        p->max_segments = gdn_sm90_most_segments(max_chunks(run->problem), run->problem->num_v_heads, 1);
+        p->max_segments = gdn_sm90_most_segments(gdn_sm90_max_chunks(run->problem), run->problem->num_v_heads, 1);
     }
     p->segment_F = (float *)(run->workspace + choice->param[PARAM_SEGMENT_F]);
     p->segment_E = (float *)(run->workspace + choice->param[PARAM_SEGMENT_E]);
@@ -333,7 +216,7 @@ static gdn_status run_waves(const gdn_device *device, const gdn_prefill_run *run
     gdn_chunk *const chunks = (gdn_chunk *)(run->workspace + choice->param[PARAM_CHUNKS]);
     float *const carry = (float *)(run->workspace + choice->param[PARAM_CARRY]);
     const size_t carry_floats = (size_t)problem->num_v_heads * GDN_SM90_DIM * GDN_SM90_DIM;
-    const int64_t slots = chunk_bound(run->args->total_tokens, run->args->num_seqs);
+    const int64_t slots = gdn_sm90_chunk_bound(run->args->total_tokens, run->args->num_seqs);
     int64_t cleared = 0;
     gdn_sm90_prefill p;
     GDN_TRY(gdn_cuda_schedule(device, run, GDN_SM90_CHUNK, chunks, slots + 1, &cleared));
@@ -359,7 +242,7 @@ static gdn_status run_waves(const gdn_device *device, const gdn_prefill_run *run
     p.heads_per_job = heads_per_job(problem, p.wave_slots, num_sms);
 
     const bool planned = !one_wave && choice->param[PARAM_MAX_SEGMENTS] > 1;
-    const int64_t count = wave_count(slots, choice->wave_chunks, planned);
+    const int64_t count = gdn_sm90_wave_count(slots, choice->wave_chunks, planned);
     gdn_sm90_wave *const waves = (gdn_sm90_wave *)(run->workspace + choice->param[PARAM_WAVES]);
     if (planned) {
         GDN_TRY(
@@ -396,6 +279,6 @@ const gdn_implementation gdn_cuda_sm90_prefill = {
     .summary = "Hopper: wgmma and tensor copies, warp-specialised, 64-token chunks",
     .operation = GDN_OPERATION_PREFILL,
     .supports = gdn_sm90_supports,
-    .book = book,
+    .book = gdn_sm90_book,
     .prefill = prefill,
 };

@@ -1,0 +1,102 @@
+/* What the Hopper prefill books of a workspace. */
+#include "sm90_workspace.h"
+
+#include "../cuda_device.h"
+#include "prefill.h"
+
+/* Without a cap of the caller's, records take what is left of this. */
+#define DEFAULT_WORKSPACE ((size_t)256 << 20)
+
+int64_t gdn_sm90_chunk_bound(int64_t tokens, int64_t seqs)
+{
+    return tokens / GDN_SM90_CHUNK + seqs;
+}
+
+int32_t gdn_sm90_max_chunks(const gdn_problem *problem)
+{
+    const int64_t tokens = problem->max_seqlen > 0 && problem->max_seqlen < problem->max_tokens ? problem->max_seqlen
+                                                                                                : problem->max_tokens;
+    return (int32_t)((tokens + GDN_SM90_CHUNK - 1) / GDN_SM90_CHUNK);
+}
+
+int64_t gdn_sm90_wave_count(int64_t slots, int64_t wave_slots, bool segments)
+{
+    const int64_t least = segments ? wave_slots - GDN_SM90_MAX_SEGMENT + 1 : wave_slots;
+    return slots <= wave_slots ? 1 : (slots + least - 1) / least;
+}
+
+gdn_status gdn_sm90_book(const gdn_device *device, const gdn_problem *problem, size_t max_workspace, gdn_choice *choice)
+{
+    gdn_ledger *const ledger = &choice->ledger;
+    const int32_t heads = problem->num_v_heads;
+    const int64_t bound = gdn_sm90_chunk_bound(problem->max_tokens, problem->max_seqs);
+    const int32_t chunks = gdn_sm90_max_chunks(problem);
+    /* Of half the multiprocessors' blocks a sequence of two halves must leave room for its own. */
+    const bool halves = problem->num_segments == 0 && 4 * heads <= gdn_cuda_device_of(device)->num_sms;
+    const int32_t with_E = problem->num_segments == 0 ? gdn_sm90_most_segments(chunks, heads, 0) : 1;
+    const bool cut = with_E > 1 || (halves && gdn_sm90_most_segments(chunks, heads, 1) > 1);
+
+    const size_t state = GDN_SM90_DIM * GDN_SM90_DIM * sizeof(float);
+    /* Normalisation is folded into factors, for which float16 has not the range: it packs q and k instead. */
+    const bool pack = problem->q.dtype == GDN_DTYPE_F16 && problem->qk_norm != GDN_QK_NORM_NONE;
+    const size_t packed = pack ? gdn_size_mul((size_t)problem->num_k_heads, GDN_SM90_PACKED_BYTES) : 0;
+    const size_t records = gdn_size_mul((size_t)heads, GDN_SM90_RECORD_BYTES);
+    const size_t record = records + packed; /* of a slot */
+    const size_t entry = gdn_size_mul((size_t)heads, state); /* F, or E, of one segment */
+    /* Segments with E have entries by slots, two halves by sequences. */
+    const size_t halved = (size_t)(gdn_cuda_device_of(device)->num_sms / (4 * heads));
+    const size_t own_entries = !cut ? 0 : with_E > 1 ? 1 : halved;
+    const size_t slot_entries = with_E > 1 ? 1 : 0; /* in GDN_SM90_MIN_SEGMENT slots */
+    choice->chunk_size = GDN_SM90_CHUNK;
+    choice->param[PARAM_MAX_SEGMENTS] = with_E;
+    choice->param[PARAM_HALVES] = halves && cut;
+    /* The schedule clears a slot more than there can be chunks: the fused kernel counts its items there. */
+    choice->param[PARAM_CHUNKS] =
+        (int64_t)gdn_ledger_book(ledger, "chunk table", gdn_size_mul((size_t)bound + 1, sizeof(gdn_chunk)));
+    choice->param[PARAM_RUNS] =
+        (int64_t)gdn_ledger_book(ledger, "runs", gdn_size_mul((size_t)problem->max_seqs, sizeof(gdn_sm90_run)));
+    choice->param[PARAM_TAKEN] = (int64_t)gdn_ledger_book(ledger, "items taken", 2 * sizeof(uint32_t));
+    if (problem->checkpoint_form != GDN_CHECKPOINT_NONE) {
+        choice->param[PARAM_BASES] = (int64_t)gdn_ledger_book(ledger, "checkpoint bases",
+                                                              gdn_size_mul((size_t)problem->max_seqs, sizeof(int64_t)));
+    }
+    choice->param[PARAM_CARRY] = (int64_t)gdn_ledger_book(ledger, "carried states", gdn_size_mul(2, entry));
+
+    /* What is left, less padding and what one wave's table and first entries take, in units of the slots of an entry. */
+    const size_t cap = max_workspace > 0 ? max_workspace : DEFAULT_WORKSPACE;
+    const size_t fixed = ledger->total + gdn_size_mul(2 * own_entries, entry) + 4 * GDN_WORKSPACE_ALIGNMENT;
+    const size_t unit = gdn_size_mul(GDN_SM90_MIN_SEGMENT, record) + gdn_size_mul(2 * slot_entries, entry);
+    const int64_t least = with_E > 1 ? 2 * GDN_SM90_MAX_SEGMENT : 1;
+    const size_t left = cap > fixed ? cap - fixed : 0;
+    int64_t slots = (int64_t)(with_E > 1 ? left / unit * GDN_SM90_MIN_SEGMENT : left / record);
+    if (slots < least && slots < bound) {
+        if (max_workspace > 0) {
+            const int64_t enough = least < bound ? least : bound;
+            return gdn_fail(
+                GDN_ERROR_UNSUPPORTED, "max_workspace: %zu bytes, cuda.sm90 needs at least %zu", max_workspace,
+                fixed + (with_E > 1
+                             ? gdn_size_mul((size_t)(enough + GDN_SM90_MIN_SEGMENT - 1) / GDN_SM90_MIN_SEGMENT, unit)
+                             : record));
+        }
+        slots = least;
+    }
+    choice->wave_chunks = slots < bound ? slots : bound;
+    const size_t in_slots = gdn_size_mul(slot_entries, (size_t)(choice->wave_chunks / GDN_SM90_MIN_SEGMENT));
+    const size_t per_kind = gdn_size_mul(in_slots + own_entries, entry);
+    choice->param[PARAM_RECORDS] =
+        (int64_t)gdn_ledger_book(ledger, "records", gdn_size_mul((size_t)choice->wave_chunks, records));
+    if (pack) {
+        choice->param[PARAM_PACKED] =
+            (int64_t)gdn_ledger_book(ledger, "normalised q and k", gdn_size_mul((size_t)choice->wave_chunks, packed));
+    }
+    if (cut) {
+        choice->param[PARAM_SEGMENT_F] = (int64_t)gdn_ledger_book(ledger, "segment states", per_kind);
+        choice->param[PARAM_SEGMENT_E] = (int64_t)gdn_ledger_book(ledger, "segment maps", per_kind);
+    }
+    if (with_E > 1) {
+        const int64_t waves = gdn_sm90_wave_count(bound, choice->wave_chunks, true);
+        choice->param[PARAM_WAVES] =
+            (int64_t)gdn_ledger_book(ledger, "waves", gdn_size_mul((size_t)waves, sizeof(gdn_sm90_wave)));
+    }
+    return GDN_OK;
+}

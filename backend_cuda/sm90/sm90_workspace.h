@@ -1,0 +1,43 @@
+/* The Hopper prefill's workspace: what is in it, and how many chunks a wave has room for. */
+#ifndef GDN_CUDA_SM90_SM90_WORKSPACE_H
+#define GDN_CUDA_SM90_SM90_WORKSPACE_H
+
+#include "core/backend.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* Places in gdn_choice's param. */
+enum {
+    PARAM_CHUNKS, /* offsets in the workspace */
+    PARAM_RUNS,
+    PARAM_TAKEN,
+    PARAM_CARRY,
+    PARAM_RECORDS,
+    PARAM_SEGMENT_F,
+    PARAM_SEGMENT_E,
+    PARAM_WAVES,
+    PARAM_PACKED, /* 0: none */
+    PARAM_BASES,
+    PARAM_MAX_SEGMENTS, /* with E */
+    PARAM_HALVES /* two segments, without E, may be asked for */
+};
+
+/* Most chunks of `seqs` sequences of `tokens` together: each has at most one that is not full, or a chunk of no tokens. */
+int64_t gdn_sm90_chunk_bound(int64_t tokens, int64_t seqs);
+
+/* Most chunks of one sequence. */
+int32_t gdn_sm90_max_chunks(const gdn_problem *problem);
+
+/* Waves that `slots` slots take at most, where a cut may move back to the start of a segment. */
+int64_t gdn_sm90_wave_count(int64_t slots, int64_t wave_slots, bool segments);
+
+gdn_status gdn_sm90_book(const gdn_device *device, const gdn_problem *problem, size_t max_workspace,
+                         gdn_choice *choice);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif
