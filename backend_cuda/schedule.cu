@@ -136,7 +136,7 @@ __device__ Verdict judge(const Schedule &s, int64_t n, const Bounds &b, int64_t 
 }
 
 /* Every block walks all sequences, 1024 at a time, and writes its own part of the table; block 0 reports. */
-__global__ void __launch_bounds__(kScheduleThreads) schedule_kernel(const Schedule s)
+__global__ void __launch_bounds__(kScheduleThreads, 1) schedule_kernel(const Schedule s)
 {
     __shared__ int64_t scratch[32];
     __shared__ int64_t ends[kScheduleThreads]; /* of each sequence's chunks, counted from the tile's first */
