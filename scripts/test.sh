@@ -16,9 +16,10 @@ cuda_module() {
     if nvidia-smi -L >/dev/null 2>&1; then
         cmake --build --preset cuda && ctest --preset cuda -L gpu -j 1 || return 1
     else
-        cmake --build --preset cuda --target gdn_cuda test_cuda_chooser || return 1
+        cmake --build --preset cuda --target gdn_cuda test_cuda_chooser test_cuda_driver gdn_driver_fake gdn_driver_ancient ||
+            return 1
     fi
-    ctest --preset cuda -R '^(test_cuda_chooser|cuda_module_is_loadable_anywhere)$'
+    ctest --preset cuda -R '^(test_cuda_chooser|test_cuda_driver\..*|cuda_module_is_loadable_anywhere)$'
 }
 
 step format scripts/check_format.sh
