@@ -91,9 +91,8 @@ static void work_follows_what_is_on_its_stream(void **state)
     case_free(&expected);
 }
 
-static void two_streams_at_once_share_nothing(void **state)
+static void check_two_streams(gdn_dtype dtype, gdn_operation operation)
 {
-    (void)state;
     enum { ROUNDS = 100 };
     test_case expected[2];
     test_case c[2];
@@ -102,10 +101,14 @@ static void two_streams_at_once_share_nothing(void **state)
     for (int i = 0; i < 2; i++) {
         const case_spec spec = {.label = "two streams",
                                 .seed = 10 + (uint64_t)i,
+                                .operation = operation,
                                 .num_k_heads = 4,
                                 .num_v_heads = 8,
-                                .head_k_dim = 64,
-                                .length = 300};
+                                .head_k_dim = dtype == GDN_DTYPE_F32 ? 64 : 128,
+                                .dtype = dtype,
+                                .length = 300,
+                                .num_seqs = operation == GDN_OPERATION_DECODE ? 64 : 1,
+                                .tokens_per_row = 2};
         case_build(&expected[i], &spec);
         case_build(&c[i], &spec);
         REQUIRE_OK(case_run(context, &expected[i], NULL));
@@ -125,6 +128,14 @@ static void two_streams_at_once_share_nothing(void **state)
         case_free(&c[i]);
         case_free(&expected[i]);
     }
+}
+
+static void two_streams_at_once_share_nothing(void **state)
+{
+    (void)state;
+    check_two_streams(GDN_DTYPE_F32, GDN_OPERATION_PREFILL);
+    check_two_streams(GDN_DTYPE_BF16, GDN_OPERATION_PREFILL);
+    check_two_streams(GDN_DTYPE_BF16, GDN_OPERATION_DECODE);
 }
 
 /* Strong and weak decay by turns make a stale value loud; each run finds shared memory and registers full of NaN. */
