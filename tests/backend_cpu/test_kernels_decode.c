@@ -30,7 +30,7 @@ static gdn_decode_block block_of(const shape *s, gdn_dtype dtype, const gdn_deco
     fill(k, TOKENS * MAX_K);
     fill(q, TOKENS * MAX_K);
     fill(v, TOKENS * COLUMNS);
-    for (int i = 0; i < BIG; i++) {
+    for (int i = 0; i < rows_of(s) * (cols_of(s) + 3); i++) {
         gdn_store_element(state, dtype, i, (float)random_normal(&source));
     }
     for (int i = 0; i < TOKENS * MAX_K; i++) {
