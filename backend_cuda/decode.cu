@@ -28,6 +28,13 @@ namespace gdn
 namespace
 {
 
+/* Blocks that a multiprocessor is to hold, as far as registers go; those of 8.6 and 8.7 hold no more than 16 of any kind. */
+#if defined(__CUDA_ARCH__) && (__CUDA_ARCH__ == 860 || __CUDA_ARCH__ == 870)
+template <int K> constexpr int kResident = 16;
+#else
+template <int K> constexpr int kResident = K == 256 ? 16 : 20;
+#endif
+
 /* How columns of K elements of type T lie over a warp. */
 template <typename T, int K> struct ColumnMap {
     static constexpr int kPerPiece = 16 / sizeof(T);
@@ -343,7 +350,7 @@ __device__ __forceinline__ int64_t column_base(const gdn_fused_state &state, int
 }
 
 template <typename T, int K, bool k16Bit>
-__global__ void __launch_bounds__(32, K == 256 ? 16 : 20)
+__global__ void __launch_bounds__(32, kResident<K>)
     decode_columns_kernel(const __grid_constant__ gdn_decode_params p, const Grid grid)
 {
     using Map = ColumnMap<T, K>;
