@@ -68,32 +68,16 @@ static const char *operation_name(gdn_operation operation)
     return operation == GDN_OPERATION_PREFILL ? "prefill" : "decode";
 }
 
-/* Whether some implementation takes the problem with this cap; fills *plan as the first that does. */
-static bool taken_within(gdn_plan *plan, size_t max_workspace)
+/* The least cap with which the implementation takes the problem; it refuses `little` and takes `enough`. */
+static size_t least_workspace(const gdn_plan *plan, const gdn_implementation *implementation, size_t little,
+                              size_t enough)
 {
-    plan->problem.max_workspace = max_workspace;
-    const gdn_implementation *implementation;
-    for (int32_t i = 0; (implementation = candidate(plan->context, i)) != NULL; ++i) {
-        gdn_reason reason;
-        if (implementation->operation == plan->problem.operation && take(plan, implementation, &reason)) {
-            return true;
-        }
-    }
-    return false;
-}
-
-/* The least cap with which the problem, refused under its own, would be taken; 0 where the cap is not what is wrong. */
-static size_t least_workspace(const gdn_plan *refused)
-{
-    gdn_plan trial = *refused;
-    size_t little = refused->problem.max_workspace;
-    if (little == 0 || !taken_within(&trial, 0)) {
-        return 0;
-    }
-    size_t enough = trial.choice.ledger.total;
+    gdn_plan trial = *plan;
     while (enough > little && enough - little > 1) {
         const size_t middle = little + (enough - little) / 2;
-        if (taken_within(&trial, middle)) {
+        gdn_reason reason;
+        trial.problem.max_workspace = middle;
+        if (take(&trial, implementation, &reason)) {
             enough = middle;
         } else {
             little = middle;
@@ -102,11 +86,28 @@ static size_t least_workspace(const gdn_plan *refused)
     return enough;
 }
 
+/* Makes the chosen implementation work within the problem's cap. The cap does not choose another, whose bits would differ. */
+static gdn_status fit(gdn_plan *plan, size_t max_workspace)
+{
+    const gdn_implementation *const implementation = plan->implementation;
+    const size_t uncapped = plan->choice.ledger.total;
+    plan->problem.max_workspace = max_workspace;
+    gdn_reason reason;
+    if (max_workspace == 0 || take(plan, implementation, &reason)) {
+        return GDN_OK;
+    }
+    return gdn_fail(GDN_ERROR_UNSUPPORTED,
+                    "max_workspace: %zu, must be 0 (no cap) or at least %zu for this problem (%s)", max_workspace,
+                    least_workspace(plan, implementation, max_workspace, uncapped), implementation->name);
+}
+
 gdn_status gdn_plan_build(gdn_plan *plan, const gdn_context *context, const gdn_problem *problem)
 {
     memset(plan, 0, sizeof(*plan));
     plan->context = context;
     GDN_TRY(gdn_problem_resolve(&plan->problem, problem));
+    const size_t max_workspace = plan->problem.max_workspace;
+    plan->problem.max_workspace = 0;
 
     char reasons[896] = "";
     const gdn_implementation *implementation;
@@ -116,6 +117,7 @@ gdn_status gdn_plan_build(gdn_plan *plan, const gdn_context *context, const gdn_
         }
         gdn_reason reason;
         if (take(plan, implementation, &reason)) {
+            GDN_TRY(fit(plan, max_workspace));
             gdn_log(context, GDN_LOG_CHOICE, "%s: %s, workspace %zu bytes", operation_name(plan->problem.operation),
                     implementation->name, plan->choice.ledger.total);
             return GDN_OK;
@@ -132,12 +134,6 @@ gdn_status gdn_plan_build(gdn_plan *plan, const gdn_context *context, const gdn_
     if (reasons[0] == '\0') {
         snprintf(reasons, sizeof(reasons), "the implementation list \"%s\" excludes them all",
                  context->implementations);
-    }
-    const size_t least = least_workspace(plan);
-    if (least != 0) {
-        return gdn_fail(GDN_ERROR_UNSUPPORTED,
-                        "max_workspace: %zu, must be 0 (no cap) or at least %zu for this problem",
-                        plan->problem.max_workspace, least);
     }
     return gdn_fail(GDN_ERROR_UNSUPPORTED, "problem: no %s implementation of backend %s takes it (%s)",
                     operation_name(plan->problem.operation), context->backend->name, reasons);

@@ -324,7 +324,8 @@ typedef struct gdn_problem {
     gdn_numerics numerics; /* default DEFAULT */
     int32_t chunk_size; /* tokens of a chunk; 0 (default): the implementation's choice, else a hint >= 1 */
     int32_t num_segments; /* prefill: pieces one long sequence may be cut into, computed at once and joined by
-                             (E, F) maps. 0 (default): the implementation's fixed rule; 1: none; n > 1: n */
+                             (E, F) maps. 0 (default): the implementation's fixed rule; 1: none; n > 1: n,
+                             which the CPU does with float32 products alone */
 
     gdn_layout q, k, v, o; /* F32, BF16 or F16, one dtype for all four; defaults F32, dense [tokens, heads, dim] */
     gdn_layout gate, beta; /* F32 (default), or the dtype of q; defaults dense [tokens, num_v_heads] */
@@ -347,8 +348,8 @@ typedef struct gdn_problem {
     int64_t max_tokens; /* prefill: most tokens of a run over all sequences; default 0, must be set */
     int64_t max_seqlen; /* prefill: longest sequence; 0 (default): max_tokens */
     int64_t max_checkpoints; /* most checkpoint entries of a run; needed with a checkpoint_form, >= 1 */
-    size_t max_workspace; /* 0 (default): no cap; else the plan works in waves within so many bytes,
-                             with the same bits, or fails with UNSUPPORTED and the least it needs */
+    size_t max_workspace; /* 0 (default): no cap; else the implementation chosen without one works in waves within so
+                             many bytes, with the same bits, or fails with UNSUPPORTED and the least it needs */
 
     int32_t check; /* 1: also check slot conflicts and the ranges of LOG_DECAY and DECAY gates on a CUDA device, to be
                       read with gdn_plan_check; the CPU always checks them. A NaN gate passes and stays in its head.
@@ -495,7 +496,8 @@ GDN_API gdn_status gdn_decode(const gdn_plan *plan, const gdn_decode_args *args)
 /* Gates alone, by the formulas of gdn_gate_form RAW and gdn_beta_form LOGIT:
  *   log_decay = -exp(A_log) * softplus(a + dt_bias),   beta = beta_scale * sigmoid(b).
  * a, b [tokens, heads] F32, BF16 or F16; A_log, dt_bias [heads] F32 (dt_bias NULL: zeros); log_decay, beta [tokens,
- * heads] F32 outputs; strides >= 0, those of an output keeping its elements apart. Either output may be NULL, and its inputs with it. Outputs overlap nothing.
+ * heads] F32 outputs; strides >= 0, those of an output keeping its elements apart. Either output may be
+ * NULL, and its inputs with it. Outputs overlap nothing.
  * Returns INVALID_ARGUMENT or DEVICE. */
 GDN_API gdn_status gdn_gate(gdn_context *context, const gdn_tensor *a, const gdn_tensor *b, const gdn_tensor *A_log,
                             const gdn_tensor *dt_bias, float beta_scale, const gdn_tensor *log_decay,
