@@ -168,6 +168,10 @@ static gdn_status check_one(const gdn_argument *argument, const gdn_context *con
                            argument->alignment);
     }
     if (bytes > 0) {
+        if ((uintptr_t)bytes > UINTPTR_MAX - (uintptr_t)argument->ptr) {
+            return GDN_INVALID("%s: %p, its %lld bytes reach past the end of the address space", argument->name,
+                               argument->ptr, (long long)bytes);
+        }
         return gdn_pointer_check(context, argument->ptr, argument->name);
     }
     return GDN_OK;
@@ -225,6 +229,10 @@ gdn_status gdn_arguments_check(const gdn_arguments *arguments, const gdn_context
         }
         if ((uintptr_t)workspace % GDN_WORKSPACE_ALIGNMENT != 0) {
             return GDN_INVALID("workspace: %p, must be aligned to %d bytes", workspace, GDN_WORKSPACE_ALIGNMENT);
+        }
+        if (workspace_needed > UINTPTR_MAX - (uintptr_t)workspace) {
+            return GDN_INVALID("workspace: %p, its %zu bytes reach past the end of the address space", workspace,
+                               workspace_needed);
         }
         GDN_TRY(gdn_pointer_check(context, workspace, "workspace"));
     }

@@ -42,6 +42,20 @@ static void null_pointers(void **unused)
     NO_COMPLAINTS(complaints);
 }
 
+/* What would wrap round the address space is refused before anything adds to it. */
+static void pointers_whose_elements_do_not_fit_memory(void **unused)
+{
+    (void)unused;
+    int complaints = 0;
+    const gdn_status bad = GDN_ERROR_INVALID_ARGUMENT;
+    void *const last = (void *)(UINTPTR_MAX - 255);
+    SPOIL_ARGUMENT(build_pool_case, p->q = last, bad, "q", "past the end of the address space");
+    SPOIL_ARGUMENT(build_pool_case, p->o = last, bad, "o", "past the end of the address space");
+    SPOIL_ARGUMENT(build_pool_case, p->workspace = last, bad, "workspace", "past the end of the address space");
+    SPOIL_ARGUMENT(build_decode_case, d->state = last, bad, "state", "past the end of the address space");
+    NO_COMPLAINTS(complaints);
+}
+
 static void pointers_the_problem_has_no_use_for(void **unused)
 {
     (void)unused;
@@ -212,6 +226,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_good_calls_are_good),
         cmocka_unit_test(null_pointers),
+        cmocka_unit_test(pointers_whose_elements_do_not_fit_memory),
         cmocka_unit_test(pointers_the_problem_has_no_use_for),
         cmocka_unit_test(pointers_below_their_alignment),
         cmocka_unit_test(pointers_below_a_raised_alignment),
