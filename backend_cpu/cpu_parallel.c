@@ -39,6 +39,9 @@ static void note_process(void)
 
 #endif
 
+/* The least that is worth handing to a thread: several times what it takes to wake one and wait for it. */
+#define NANOSECONDS_A_THREAD 40000
+
 int32_t gdn_cpu_num_threads(const gdn_device *device)
 {
     const int32_t threads = gdn_cpu_device_of(device)->num_threads; /* 1 without OpenMP */
@@ -49,8 +52,10 @@ int32_t gdn_cpu_num_threads(const gdn_device *device)
     return threads;
 }
 
-/* The least that is worth handing to a thread: several times what it takes to wake one and wait for it. */
-#define NANOSECONDS_A_THREAD 40000
+int32_t gdn_cpu_team(const gdn_device *device, double nanoseconds)
+{
+    return nanoseconds <= NANOSECONDS_A_THREAD ? 1 : gdn_cpu_num_threads(device);
+}
 
 static int64_t min_int64(int64_t a, int64_t b)
 {

@@ -1,4 +1,5 @@
-/* The one place where the CPU backend makes threads. */
+/* How many threads a call uses, and loops over independent items on them. The fused paths open their own teams
+ * (fused_prefill.c, fused_decode.c). */
 #ifndef GDN_CPU_PARALLEL_H
 #define GDN_CPU_PARALLEL_H
 
@@ -16,6 +17,10 @@ void gdn_cpu_parallel_for(const gdn_device *device, int64_t count, int64_t cost,
 /* Threads a call on the device uses now: its own number, or 1 in a forked child that cannot have them. Who asks is taken
  * to use them. */
 int32_t gdn_cpu_num_threads(const gdn_device *device);
+
+/* The same for a call of so many nanoseconds of work on one thread, to within a factor of a few: 1 where waking others
+ * would take longer. */
+int32_t gdn_cpu_team(const gdn_device *device, double nanoseconds);
 
 /* libgomp's threads do not survive fork(), and a child that asks for them waits for ever. The first process that used
  * several is remembered; in any other, calls use one thread. True there. */

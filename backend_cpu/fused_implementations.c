@@ -27,6 +27,25 @@ static gdn_status book_decode(const gdn_device *device, const gdn_problem *probl
     return gdn_fused_decode_book(problem, max_workspace, choice);
 }
 
+/* Elements of state that one token of every head passes over. */
+static double state_elements(const gdn_problem *problem)
+{
+    return (double)problem->num_v_heads * problem->head_k_dim * problem->head_v_dim;
+}
+
+/* Threads for a run, by what it takes on one (docs/performance.md): a token of prefill does 32 elements a nanosecond; in decode a
+ * row's first token waits for memory, 8 a nanosecond, the others find the state in cache. */
+static int prefill_team(const gdn_device *device, const gdn_prefill_run *run)
+{
+    return gdn_cpu_team(device, (double)run->args->total_tokens * state_elements(run->problem) / 32);
+}
+
+static int decode_team(const gdn_device *device, const gdn_decode_run *run)
+{
+    const double tokens = 4 + (double)run->problem->tokens_per_row;
+    return gdn_cpu_team(device, (double)run->args->num_rows * tokens * state_elements(run->problem) / 32);
+}
+
 #if defined(__x86_64__)
 
 #if defined(GDN_CPU_HAVE_AMX_BF16)
@@ -54,7 +73,7 @@ static gdn_status amx_bf16_book_prefill(const gdn_device *device, const gdn_prob
 }
 static gdn_status amx_bf16_prefill(const gdn_device *device, const gdn_prefill_run *run)
 {
-    return gdn_fused_prefill_run(&gdn_cpu_kernels_amx_bf16, gdn_cpu_num_threads(device), run);
+    return gdn_fused_prefill_run(&gdn_cpu_kernels_amx_bf16, prefill_team(device, run), run);
 }
 
 const gdn_implementation gdn_cpu_amx_bf16_prefill = {
@@ -93,7 +112,7 @@ static gdn_status avx512_bf16_book_prefill(const gdn_device *device, const gdn_p
 }
 static gdn_status avx512_bf16_prefill(const gdn_device *device, const gdn_prefill_run *run)
 {
-    return gdn_fused_prefill_run(&gdn_cpu_kernels_avx512_bf16, gdn_cpu_num_threads(device), run);
+    return gdn_fused_prefill_run(&gdn_cpu_kernels_avx512_bf16, prefill_team(device, run), run);
 }
 
 const gdn_implementation gdn_cpu_avx512_bf16_prefill = {
@@ -127,7 +146,7 @@ static bool avx512_bf16_supports_decode(const gdn_device *device, const gdn_prob
 }
 static gdn_status avx512_bf16_decode(const gdn_device *device, const gdn_decode_run *run)
 {
-    return gdn_fused_decode_run(&gdn_cpu_kernels_avx512_bf16, gdn_cpu_num_threads(device), run);
+    return gdn_fused_decode_run(&gdn_cpu_kernels_avx512_bf16, decode_team(device, run), run);
 }
 
 const gdn_implementation gdn_cpu_avx512_bf16_decode = {
@@ -154,7 +173,7 @@ static gdn_status avx512_book_prefill(const gdn_device *device, const gdn_proble
 }
 static gdn_status avx512_prefill(const gdn_device *device, const gdn_prefill_run *run)
 {
-    return gdn_fused_prefill_run(&gdn_cpu_kernels_avx512, gdn_cpu_num_threads(device), run);
+    return gdn_fused_prefill_run(&gdn_cpu_kernels_avx512, prefill_team(device, run), run);
 }
 static bool avx512_supports_decode(const gdn_device *device, const gdn_problem *problem, gdn_reason *reason)
 {
@@ -162,7 +181,7 @@ static bool avx512_supports_decode(const gdn_device *device, const gdn_problem *
 }
 static gdn_status avx512_decode(const gdn_device *device, const gdn_decode_run *run)
 {
-    return gdn_fused_decode_run(&gdn_cpu_kernels_avx512, gdn_cpu_num_threads(device), run);
+    return gdn_fused_decode_run(&gdn_cpu_kernels_avx512, decode_team(device, run), run);
 }
 
 const gdn_implementation gdn_cpu_avx512_prefill = {
@@ -195,7 +214,7 @@ static gdn_status avx2_book_prefill(const gdn_device *device, const gdn_problem 
 }
 static gdn_status avx2_prefill(const gdn_device *device, const gdn_prefill_run *run)
 {
-    return gdn_fused_prefill_run(&gdn_cpu_kernels_avx2, gdn_cpu_num_threads(device), run);
+    return gdn_fused_prefill_run(&gdn_cpu_kernels_avx2, prefill_team(device, run), run);
 }
 static bool avx2_supports_decode(const gdn_device *device, const gdn_problem *problem, gdn_reason *reason)
 {
@@ -203,7 +222,7 @@ static bool avx2_supports_decode(const gdn_device *device, const gdn_problem *pr
 }
 static gdn_status avx2_decode(const gdn_device *device, const gdn_decode_run *run)
 {
-    return gdn_fused_decode_run(&gdn_cpu_kernels_avx2, gdn_cpu_num_threads(device), run);
+    return gdn_fused_decode_run(&gdn_cpu_kernels_avx2, decode_team(device, run), run);
 }
 
 const gdn_implementation gdn_cpu_avx2_prefill = {
@@ -238,7 +257,7 @@ static gdn_status neon_book_prefill(const gdn_device *device, const gdn_problem 
 }
 static gdn_status neon_prefill(const gdn_device *device, const gdn_prefill_run *run)
 {
-    return gdn_fused_prefill_run(&gdn_cpu_kernels_neon, gdn_cpu_num_threads(device), run);
+    return gdn_fused_prefill_run(&gdn_cpu_kernels_neon, prefill_team(device, run), run);
 }
 static bool neon_supports_decode(const gdn_device *device, const gdn_problem *problem, gdn_reason *reason)
 {
@@ -246,7 +265,7 @@ static bool neon_supports_decode(const gdn_device *device, const gdn_problem *pr
 }
 static gdn_status neon_decode(const gdn_device *device, const gdn_decode_run *run)
 {
-    return gdn_fused_decode_run(&gdn_cpu_kernels_neon, gdn_cpu_num_threads(device), run);
+    return gdn_fused_decode_run(&gdn_cpu_kernels_neon, decode_team(device, run), run);
 }
 
 const gdn_implementation gdn_cpu_neon_prefill = {
@@ -281,7 +300,7 @@ static gdn_status scalar_book_prefill(const gdn_device *device, const gdn_proble
 }
 static gdn_status scalar_prefill(const gdn_device *device, const gdn_prefill_run *run)
 {
-    return gdn_fused_prefill_run(&gdn_cpu_kernels_scalar, gdn_cpu_num_threads(device), run);
+    return gdn_fused_prefill_run(&gdn_cpu_kernels_scalar, prefill_team(device, run), run);
 }
 static bool scalar_supports_decode(const gdn_device *device, const gdn_problem *problem, gdn_reason *reason)
 {
@@ -290,7 +309,7 @@ static bool scalar_supports_decode(const gdn_device *device, const gdn_problem *
 }
 static gdn_status scalar_decode(const gdn_device *device, const gdn_decode_run *run)
 {
-    return gdn_fused_decode_run(&gdn_cpu_kernels_scalar, gdn_cpu_num_threads(device), run);
+    return gdn_fused_decode_run(&gdn_cpu_kernels_scalar, decode_team(device, run), run);
 }
 
 const gdn_implementation gdn_cpu_scalar_prefill = {

@@ -171,7 +171,7 @@ static void thread_counts_change_no_bit(void **unused)
     complaints += compare_thread_counts(&spec);
     spec = base_spec("decode rows");
     spec.operation = GDN_OPERATION_DECODE;
-    spec.num_seqs = 9;
+    spec.num_seqs = 60;
     spec.tokens_per_row = 3;
     complaints += compare_thread_counts(&spec);
     NO_COMPLAINTS(complaints);
