@@ -98,7 +98,9 @@ def framework_of(name, x):
 
 def make_view(name, owner, data, dtype, shape, strides, backend, device):
     if dtype not in DTYPES:
-        raise TypeError(f"{name}: dtype {dtype}, must be one of {', '.join(DTYPES)}")
+        allowed = {"cache_indices": "int64", "cu_seqlens": "int64", "workspace": "uint8"}
+        floats = "float32" if name in ("A_log", "dt_bias", "state_pool") else "bfloat16, float16 or float32"
+        raise TypeError(f"{name}: dtype {dtype}, must be {allowed.get(name, floats)}")
     rank = len(shape)
     if not 1 <= rank <= MAX_RANK:
         raise InvalidArgumentError(f"{name}: {rank} dimensions, must be in 1..{MAX_RANK}")

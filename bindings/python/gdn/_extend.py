@@ -63,7 +63,7 @@ def gdn_extend_chunkwise(
     state_pool      [pool_size, HV, V, K]   float32
     cache_indices   [batch_size]            int64: each sequence's row of state_pool. A sequence whose index is negative
                                             is skipped, and its rows of the result are not written
-    cu_seqlens      [batch_size + 1]        int64
+    cu_seqlens      [batch_size + 1]        int64; rows of the result past its last are not written
     chunk_size                              a hint
     out             [total_tokens, HV, V]   where to write the result; made anew if None
     workspace       [workspace_size()]      uint8, for callers who want nothing allocated
