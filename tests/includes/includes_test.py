@@ -37,7 +37,7 @@ ALLOWED = {
 TOOLKITS = [
     (re.compile(r"^(cuda|cublas|cooperative_groups|nv/)"), {"backend_cuda", "examples", "bindings"}),
     (re.compile(r"^(cblas|openblas)"), {"backend_cpu"}),
-    (re.compile(r"^(immintrin|xmmintrin|arm_neon|cpuid)\.h"), {"backend_cpu", "tools", "tests/cases"}),
+    (re.compile(r"^(immintrin|xmmintrin|arm_neon|cpuid)\.h"), {"backend_cpu", "tools", "tests/cases", "tests/harness"}),
     (re.compile(r"^cjson/"), {"tools"}),
     (re.compile(r"^cmocka\.h"), {"tests/harness"}),
 ]
