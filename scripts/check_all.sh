@@ -117,7 +117,7 @@ maybe "without BLAS and OpenMP" build_and_test noblas
 maybe "thread sanitizer" build_and_test tsan
 maybe "thread sanitizer, OpenMP with archer" tsan_openmp
 maybe "valgrind, plain" under_valgrind scalar '\.(scalar|avx2)$'
-maybe "valgrind, AVX2" under_valgrind avx2 '\.(generic|scalar|avx2)$|^test_(cpu_fused|cpu_kernels|formulas)' # the plain run has all of these
+maybe "valgrind, AVX2" under_valgrind avx2 '\.(generic|scalar|avx2)$|^test_(cpu_fused|formulas)' # the plain run has all of these
 maybe "mutants" scripts/mutants.sh
 
 for build in pthread openmp serial; do
@@ -136,7 +136,10 @@ for isa in scalar avx2 avx512; do
 done
 # Of two CPUs of an architecture the older one runs the generic path, too.
 maybe "x86 under qemu, Nehalem" under_qemu Nehalem '\.(scalar|avx2)$'
-maybe "x86 under qemu, Haswell" under_qemu Haswell '\.(generic|scalar|avx2)$'
+# Without what qemu has not and would warn of in each program's output. `gdn verify`, which tool_commands runs, finds qemu's float16
+# wrong (tests/harness/emulation.h); under Nehalem it passes.
+maybe "x86 under qemu, Haswell" under_qemu Haswell,-pcid,-x2apic,-tsc-deadline,-hle,-invpcid,-rtm \
+    '\.(generic|scalar|avx2)$|^tool_commands$'
 maybe "arm64 under qemu, cortex-a53" arm64 cortex-a53 '\.(scalar|avx2)$'
 maybe "arm64 under qemu, max" arm64 max '\.(generic|scalar|avx2)$'
 maybe "Debian packages" scripts/check_deb.sh
