@@ -74,9 +74,8 @@ void gdn_cpu_parallel_for(const gdn_device *device, int64_t count, int64_t cost,
     if (count <= 0) {
         return;
     }
-    const int32_t threads = gdn_cpu_num_threads(device);
-    const int64_t items_a_thread = NANOSECONDS_A_THREAD / min_int64(cost + 1, NANOSECONDS_A_THREAD);
-    if (threads == 1 || count <= items_a_thread) {
+    const int32_t threads = count == 1 ? 1 : gdn_cpu_team(device, (double)count * ((double)cost + 1));
+    if (threads == 1) {
         run_alone(count, fn, task);
         return;
     }
