@@ -48,22 +48,28 @@ static int decode_team(const gdn_device *device, const gdn_decode_run *run)
 
 #if defined(__x86_64__)
 
+#if defined(GDN_CPU_HAVE_AMX_BF16) || defined(GDN_CPU_HAVE_AVX512_BF16)
+
+/* Instructions beyond those of the context's instruction set. */
+static bool has_extension(bool (*has)(const char **lack), gdn_reason *reason)
+{
+    const char *lack = "";
+    const bool is_there = has(&lack);
+    if (!is_there) {
+        snprintf(reason->text, sizeof(reason->text), "%s", lack);
+    }
+    return is_there;
+}
+
+#endif
+
 #if defined(GDN_CPU_HAVE_AMX_BF16)
 
 static bool amx_bf16_supports_prefill(const gdn_device *device, const gdn_problem *problem, gdn_reason *reason)
 {
-    const char *lack;
-    if (!device_has(device, GDN_CPU_ISA_AVX512, reason)) {
-        return false;
-    }
-    if (!gdn_fused_prefill_supports(&gdn_cpu_kernels_amx_bf16, problem, reason)) {
-        return false;
-    }
-    if (!gdn_cpu_has_amx_bf16(&lack)) {
-        snprintf(reason->text, sizeof(reason->text), "%s", lack);
-        return false;
-    }
-    return true;
+    return device_has(device, GDN_CPU_ISA_AVX512, reason) &&
+           gdn_fused_prefill_supports(&gdn_cpu_kernels_amx_bf16, problem, reason) &&
+           has_extension(gdn_cpu_has_amx_bf16, reason);
 }
 static gdn_status amx_bf16_book_prefill(const gdn_device *device, const gdn_problem *problem, size_t max_workspace,
                                         gdn_choice *choice)
@@ -91,18 +97,9 @@ const gdn_implementation gdn_cpu_amx_bf16_prefill = {
 
 static bool avx512_bf16_supports_prefill(const gdn_device *device, const gdn_problem *problem, gdn_reason *reason)
 {
-    const char *lack;
-    if (!device_has(device, GDN_CPU_ISA_AVX512, reason)) {
-        return false;
-    }
-    if (!gdn_fused_prefill_supports(&gdn_cpu_kernels_avx512_bf16, problem, reason)) {
-        return false;
-    }
-    if (!gdn_cpu_has_avx512_bf16(&lack)) {
-        snprintf(reason->text, sizeof(reason->text), "%s", lack);
-        return false;
-    }
-    return true;
+    return device_has(device, GDN_CPU_ISA_AVX512, reason) &&
+           gdn_fused_prefill_supports(&gdn_cpu_kernels_avx512_bf16, problem, reason) &&
+           has_extension(gdn_cpu_has_avx512_bf16, reason);
 }
 static gdn_status avx512_bf16_book_prefill(const gdn_device *device, const gdn_problem *problem, size_t max_workspace,
                                            gdn_choice *choice)
@@ -127,22 +124,14 @@ const gdn_implementation gdn_cpu_avx512_bf16_prefill = {
 /* Decode in float32 all the same: what the instructions are good for is rounding states of that type. */
 static bool avx512_bf16_supports_decode(const gdn_device *device, const gdn_problem *problem, gdn_reason *reason)
 {
-    const char *lack;
-    if (!device_has(device, GDN_CPU_ISA_AVX512, reason)) {
-        return false;
-    }
-    if (!gdn_fused_decode_supports(problem, reason)) {
+    if (!device_has(device, GDN_CPU_ISA_AVX512, reason) || !gdn_fused_decode_supports(problem, reason)) {
         return false;
     }
     if (problem->state.dtype != GDN_DTYPE_BF16 && problem->final_state.dtype != GDN_DTYPE_BF16) {
         snprintf(reason->text, sizeof(reason->text), "no state is bfloat16, and only their rounding is faster");
         return false;
     }
-    if (!gdn_cpu_has_avx512_bf16(&lack)) {
-        snprintf(reason->text, sizeof(reason->text), "%s", lack);
-        return false;
-    }
-    return true;
+    return has_extension(gdn_cpu_has_avx512_bf16, reason);
 }
 static gdn_status avx512_bf16_decode(const gdn_device *device, const gdn_decode_run *run)
 {
