@@ -57,11 +57,6 @@ int32_t gdn_cpu_team(const gdn_device *device, double nanoseconds)
     return nanoseconds <= NANOSECONDS_A_THREAD ? 1 : gdn_cpu_num_threads(device);
 }
 
-static int64_t min_int64(int64_t a, int64_t b)
-{
-    return a < b ? a : b;
-}
-
 static void run_alone(int64_t count, gdn_cpu_range_fn fn, const void *task)
 {
     const uint64_t mode = gdn_float_mode_flush();
@@ -90,7 +85,7 @@ void gdn_cpu_parallel_for(const gdn_device *device, int64_t count, int64_t cost,
 #pragma omp for schedule(dynamic, 1)
         for (int64_t i = 0; i < num_blocks; i++) {
             const int64_t begin = i * block;
-            fn(task, begin, min_int64(begin + block, count));
+            fn(task, begin, i + 1 < num_blocks ? begin + block : count);
         }
         gdn_float_mode_restore(mode);
     }
