@@ -16,11 +16,12 @@
  *   Errors    every function that can fail returns a gdn_status; gdn_last_error() then names the
  *             argument, its value and what is allowed. A call that fails on its arguments has
  *             written nothing. Invalid enums, sizes and pointers are errors, not undefined behaviour.
+ *             The comments below name statuses without their prefix GDN_ERROR_.
  *   Structs   start with struct_size and grow at their end. Fill them with their _init function,
- *             which writes the real defaults, then change fields.
+ *             which writes the defaults, then change fields. (_init passes sizeof to _init_sized,
+ *             which is what a binding for another language calls.)
  *   Threads   a context, and the plans made from it, may be used from several threads at once if
- *             each call has a workspace of its own. Creation and destruction are not concurrent
- *             with use.
+ *             each call has a workspace of its own. Destroy them only when no other thread uses them.
  *   Streams   `stream` is a cudaStream_t for a CUDA context (NULL: the default stream) and ignored
  *             by a CPU context. CUDA calls return when the work is queued.
  */
@@ -61,23 +62,23 @@ typedef enum gdn_status {
     GDN_ERROR_INVALID_ARGUMENT = 1, /* an argument is wrong; the message names it */
     GDN_ERROR_UNSUPPORTED = 2, /* valid, but nothing in this build or on this device does it */
     GDN_ERROR_SLOT_CONFLICT = 3, /* a slot written by one row is read or written by another */
-    GDN_ERROR_WORKSPACE_TOO_SMALL = 4,
+    GDN_ERROR_WORKSPACE_TOO_SMALL = 4, /* workspace_size is below gdn_plan_workspace_size */
     GDN_ERROR_OUT_OF_MEMORY = 5, /* the allocator or the device had no memory */
-    GDN_ERROR_BACKEND_UNAVAILABLE = 6, /* the backend is not built, not found or has no device */
+    GDN_ERROR_BACKEND_UNAVAILABLE = 6, /* the backend is not built, not found, of another version or has no device */
     GDN_ERROR_DEVICE = 7, /* the device or its driver reported an error; the message names it */
-    GDN_ERROR_VERSION_MISMATCH = 8, /* a struct_size or a backend module of another version */
-    GDN_ERROR_INTERNAL = 9 /* a promise of the library broke; please report it */
+    GDN_ERROR_VERSION_MISMATCH = 8, /* a struct_size that this version of the library cannot read */
+    GDN_ERROR_INTERNAL = 9 /* a fault of the library; please report it */
 } gdn_status;
 
-/* The constant's own spelling, "GDN_ERROR_DEVICE"; "unknown gdn_status" for any other value. */
+/* The constant's name, such as "GDN_ERROR_DEVICE"; "unknown gdn_status" for any other value. A static string. */
 GDN_API const char *gdn_status_string(gdn_status status);
 
 /* The message of the calling thread's last failing call, one line without a newline; "" before any.
  * Valid until that thread's next failing call. */
 GDN_API const char *gdn_last_error(void);
 
-/* The library's version as GDN_VERSION_NUMBER, as "0.1.0", and what was built in, as one line of
- * space-separated words such as "cpu openblas openmp". Static strings. */
+/* The library's version, as a GDN_VERSION_NUMBER and as "0.1.0"; and what it was built with, as words
+ * separated by spaces, such as "cpu openmp openblas". Static strings. */
 GDN_API int32_t gdn_version(void);
 GDN_API const char *gdn_version_string(void);
 GDN_API const char *gdn_features(void);
@@ -94,17 +95,17 @@ typedef enum gdn_dtype {
     GDN_DTYPE_U8 = 6
 } gdn_dtype;
 
-/* Bytes of one element (0 for NONE and unknown values) and the name, "bf16" ("unknown" likewise). */
+/* Bytes of one element, 0 for NONE and for unknown values; and the name, such as "bf16", "none" or "unknown". */
 GDN_API size_t gdn_dtype_size(gdn_dtype dtype);
 GDN_API const char *gdn_dtype_name(gdn_dtype dtype);
 
 /* Converts `count` elements between float32, bfloat16 and float16 in host memory. Narrowing rounds
  * to nearest, ties to even; NaN stays NaN; overflow gives infinity.
- * Returns INVALID_ARGUMENT for another dtype, a NULL or unaligned pointer with count > 0, a count below 0 or past
- * memory, or arrays that overlap. */
+ * Returns INVALID_ARGUMENT for any other dtype, a NULL or unaligned pointer, a negative or impossible count, or arrays
+ * that overlap. With a count of 0 both pointers may be NULL. */
 GDN_API gdn_status gdn_convert(void *dst, gdn_dtype dst_dtype, const void *src, gdn_dtype src_dtype, int64_t count);
 
-/* A borrowed view: element (i0, i1, ...) is at data + sum(i * stride) elements. Nothing is owned. */
+/* A borrowed view: element (i0, i1, ...) lies i0 * stride[0] + i1 * stride[1] + ... elements past data. */
 #define GDN_MAX_RANK 5
 typedef struct gdn_tensor {
     void *data;
@@ -114,15 +115,15 @@ typedef struct gdn_tensor {
     int64_t stride[GDN_MAX_RANK];
 } gdn_tensor;
 
-/* A dense row-major view of `data` with the given sizes (rank of them, each >= 0). With an invalid
- * rank (outside 1..GDN_MAX_RANK) the result has rank 0, which every call refuses by name. */
+/* A dense row-major view of `data` with size[0..rank-1], each >= 0. With a rank outside 1..GDN_MAX_RANK or
+ * size NULL the result has rank 0, which every call refuses by name. */
 GDN_API gdn_tensor gdn_tensor_dense(void *data, gdn_dtype dtype, int32_t rank, const int64_t *size);
 
 /* ----------------------------------------------------------------------------------- Backends */
 
-/* What gdn_backend_info says of one backend. Filled by the library; strings are NUL-terminated. */
+/* What gdn_backend_info says about one backend. Filled by the library; strings are NUL-terminated. */
 typedef struct gdn_backend_report {
-    size_t struct_size;
+    size_t struct_size; /* set by the caller: sizeof(gdn_backend_report) */
     int32_t usable; /* 1: a context can be created on it */
     int32_t num_devices; /* devices it can use; 1 for the CPU */
     char name[32]; /* "cpu", "cuda" */
@@ -131,9 +132,9 @@ typedef struct gdn_backend_report {
 } gdn_backend_report;
 
 /* The backends this library knows, usable or not, best first. gdn_backend_info fills *report for
- * `index` in 0..gdn_backend_count()-1 and looks at the machine afresh each time: it loads a module
- * to ask it, but creates no device context. The caller sets report->struct_size = sizeof *report.
- * Returns INVALID_ARGUMENT (index, NULL) or VERSION_MISMATCH (struct_size). */
+ * `index` in 0..gdn_backend_count()-1. It looks at the machine afresh each time: it loads a module (from
+ * the library's own folder or from GDN_BACKEND_PATH) to ask it, but creates no device context.
+ * Returns INVALID_ARGUMENT (index, NULL, a GDN_NUM_THREADS that is no number) or VERSION_MISMATCH (struct_size). */
 GDN_API int32_t gdn_backend_count(void);
 GDN_API gdn_status gdn_backend_info(int32_t index, gdn_backend_report *report);
 
@@ -142,17 +143,17 @@ GDN_API gdn_status gdn_backend_info(int32_t index, gdn_backend_report *report);
 typedef struct gdn_context gdn_context; /* one device of one backend */
 
 typedef enum gdn_log_level {
-    GDN_LOG_ERROR = 0,
-    GDN_LOG_INFO = 1, /* once a context: what was found and chosen */
-    GDN_LOG_CHOICE = 2 /* once a plan: each implementation chosen or refused, with the reason */
+    GDN_LOG_ERROR = 0, /* reserved: failures are returned, not logged */
+    GDN_LOG_INFO = 1, /* when a context is created: what was found and chosen */
+    GDN_LOG_CHOICE = 2 /* when a plan is created: each implementation chosen or refused, with the reason */
 } gdn_log_level;
 
-/* Called with one line without a newline, in the thread of the call that caused it; several threads
- * may call at once if several use the context. */
+/* Called with one line without a newline, in the thread of the call that caused it; concurrently if
+ * several threads use the context. */
 typedef void (*gdn_log_fn)(void *user, gdn_log_level level, const char *line);
 
-/* Host memory for contexts and plans (nothing else is ever allocated on the host). `alloc` returns
- * at least `size` bytes at `alignment` (a power of two) or NULL. Both functions are set, or neither. */
+/* Host memory for contexts and plans; nothing else is ever allocated on the host. `alloc` returns
+ * at least `size` bytes aligned to `alignment`, a power of two, or NULL. Set both functions or neither. */
 typedef struct gdn_allocator {
     void *(*alloc)(void *user, size_t size, size_t alignment);
     void (*free)(void *user, void *ptr);
@@ -160,50 +161,54 @@ typedef struct gdn_allocator {
 } gdn_allocator;
 
 typedef enum gdn_blas {
-    GDN_BLAS_AUTO = 0, /* a BLAS library for the generic products where one is there */
-    GDN_BLAS_OFF = 1 /* the plain products; no BLAS library is called or configured */
+    GDN_BLAS_AUTO = 0, /* a BLAS library for the generic products, if the build and the machine have one */
+    GDN_BLAS_OFF = 1 /* the library's own loops; no BLAS library is called or configured */
 } gdn_blas;
 
+/* Strings are needed during gdn_context_create only; allocator, log and what their user pointers refer to, until the
+ * context is destroyed. The GDN_* variables (docs/environment.md) fill options left at their defaults. */
 typedef struct gdn_context_options {
     size_t struct_size;
     const char *backend; /* "auto" (default: the best usable one), "cpu", "cuda" */
-    int32_t device; /* device ordinal of the backend; default 0 */
-    int32_t num_threads; /* CPU: threads a call uses, the caller's included; 0 (default): what the
-                            cgroup quota and the affinity mask allow, not the machine's core count */
-    gdn_blas blas; /* default AUTO. On the CPU with a pthread build of OpenBLAS, whose thread count is
-                      process-global, the first context sets it to 1 and the last one destroyed restores it */
-    int32_t ignore_environment; /* 1: read no GDN_* variable; default 0 (docs/environment.md lists them) */
-    const char *implementations; /* NULL, or a comma-separated list of name prefixes to allow, each with
-                                    "-" before it to exclude: "generic", "-cpu.avx512"; as GDN_IMPL */
-    const char *cpu_isa; /* NULL, or the highest instruction set to use: "scalar", "avx2", "avx512",
-                            "neon"; never raises what the CPU offers; another architecture's name counts as its
-                            equal here ("neon" as "avx2"); as GDN_CPU_ISA */
-    const char *backend_path; /* NULL, or a folder to look for backend modules in, after the library's own */
-    gdn_allocator allocator; /* default: both NULL, the C library's */
-    gdn_log_fn log; /* NULL: nothing is logged unless GDN_VERBOSE asks, then to stderr */
+    int32_t device; /* which of the backend's devices, from 0; default 0 */
+    int32_t num_threads; /* CPU: threads a call uses, the caller's included, at most 4096; 0 (default): as many as
+                            the cgroup quota and the affinity mask allow */
+    gdn_blas blas; /* default AUTO. The thread count of a pthread build of OpenBLAS is global to the process: the
+                      first context that uses it sets it to 1, the last one destroyed restores it */
+    int32_t ignore_environment; /* 1: read no GDN_* variable; default 0 */
+    const char *implementations; /* NULL: all. Else name prefixes to allow, separated by commas, a "-" before those
+                                    to exclude: "generic", "-cpu.avx512"; at most 255 characters */
+    const char *cpu_isa; /* NULL, or the highest instruction set to use: "scalar", "avx2", "avx512", "neon". It
+                            never raises what the CPU offers; another architecture's name counts as its equal here
+                            ("neon" as "avx2") */
+    const char *backend_path; /* NULL, or a folder to search for backend modules after the library's own */
+    gdn_allocator allocator; /* default: both functions NULL, the C library's */
+    gdn_log_fn log; /* NULL (default): no logging, unless GDN_VERBOSE asks for it on stderr */
     void *log_user;
 } gdn_context_options;
 
+/* Writes the defaults above. Returns INVALID_ARGUMENT (NULL) or VERSION_MISMATCH (struct_size). */
 GDN_API gdn_status gdn_context_options_init_sized(gdn_context_options *options, size_t struct_size);
 static inline gdn_status gdn_context_options_init(gdn_context_options *options)
 {
     return gdn_context_options_init_sized(options, sizeof(*options));
 }
 
-/* Creates a context. options NULL means the defaults. On failure *context is NULL.
+/* Creates a context; options NULL means the defaults. On failure *context is NULL.
  * Returns INVALID_ARGUMENT, VERSION_MISMATCH, BACKEND_UNAVAILABLE, OUT_OF_MEMORY or DEVICE.
- * gdn_context_destroy accepts NULL and a NULL *context, sets *context to NULL, and must come after
- * the plans made from it are destroyed and their work is done. */
+ * Call gdn_context_destroy when the plans made from the context are destroyed and their work is done. It
+ * sets *context to NULL, and accepts NULL and a NULL *context. */
 GDN_API gdn_status gdn_context_create(gdn_context **context, const gdn_context_options *options);
 GDN_API void gdn_context_destroy(gdn_context **context);
 
-/* The context's backend ("cpu"); static. NULL context: "". */
+/* The name of the context's backend, such as "cpu"; "" for NULL. A static string. */
 GDN_API const char *gdn_context_backend(const gdn_context *context);
 
-/* Backend memory for examples, tools and tests: alloc, free, copy in stream order, fill with a byte,
- * wait for a stream. For a CPU context these are the C library's and return at once. gdn_memory_free
- * accepts a NULL *ptr and sets it to NULL. `direction` says which side is host memory; a copy that
- * involves pageable host memory on a CUDA context has finished with it on return.
+/* Backend memory for programs that have no allocator of their own: allocate (aligned to
+ * GDN_WORKSPACE_ALIGNMENT), free, copy, fill with a byte (0..255), wait for a stream. Copies and fills are
+ * in stream order; on a CPU context they are done on return. `direction` says which side is host memory; a
+ * copy on a CUDA context has finished with pageable host memory when it returns. gdn_memory_free sets *ptr
+ * to NULL, and accepts a NULL *ptr.
  * Return INVALID_ARGUMENT, OUT_OF_MEMORY or DEVICE. */
 typedef enum gdn_copy_direction {
     GDN_COPY_TO_BACKEND = 0,
@@ -222,65 +227,63 @@ GDN_API gdn_status gdn_synchronize(gdn_context *context, void *stream);
 
 typedef enum gdn_operation {
     GDN_OPERATION_PREFILL = 0, /* packed sequences of any length */
-    GDN_OPERATION_DECODE = 1 /* rows of 1..16 tokens: decode, or verification of drafted tokens */
+    GDN_OPERATION_DECODE = 1 /* rows of 1..16 tokens: decode, or the verification of drafted tokens */
 } gdn_operation;
 
-/* Which q/k head value head h uses, r = num_v_heads / num_k_heads. */
+/* Which q/k head value head h uses; r = num_v_heads / num_k_heads. */
 typedef enum gdn_head_map {
-    GDN_HEAD_MAP_GROUPED = 0, /* h / r: repeat-interleave, as transformers and fla */
-    GDN_HEAD_MAP_TILED = 1 /* h mod num_k_heads, as ggml */
+    GDN_HEAD_MAP_GROUPED = 0, /* h / r (repeat-interleave), as in transformers and fla */
+    GDN_HEAD_MAP_TILED = 1 /* h mod num_k_heads, as in ggml */
 } gdn_head_map;
 
 typedef enum gdn_gate_form {
-    GDN_GATE_LOG_DECAY = 0, /* gate is log_decay <= 0, natural log; -inf allowed (a reset) */
-    GDN_GATE_DECAY = 1, /* gate is alpha in [0, 1]; a true 0 allowed */
-    GDN_GATE_RAW = 2 /* gate is `a`; log_decay = -exp(A_log) * softplus(a + dt_bias), evaluated as
-                        -exp(A_log + log softplus(x)) so that a huge factor and a tiny one do not meet as inf * 0
-                        (Qwen3-Next; softplus(x) = x above 20) */
+    GDN_GATE_LOG_DECAY = 0, /* gate is log_decay, a natural logarithm, at most 0; -inf is a reset */
+    GDN_GATE_DECAY = 1, /* gate is alpha in [0, 1]; 0 is a reset */
+    GDN_GATE_RAW = 2 /* gate is `a`, and log_decay = -exp(A_log) * softplus(a + dt_bias), as in Qwen3-Next;
+                        softplus(x) = x above 20. Evaluated as -exp(A_log + log softplus(x)), so that a huge factor
+                        and a tiny one do not meet as inf * 0 */
 } gdn_gate_form;
 
 typedef enum gdn_beta_form {
-    GDN_BETA_VALUE = 0, /* beta itself, meant to be in [0, 2] (a larger one grows the state); not checked */
+    GDN_BETA_VALUE = 0, /* beta itself; meant to be in [0, 2], beyond which the state grows; not checked */
     GDN_BETA_LOGIT = 1 /* beta = beta_scale * sigmoid(b) */
 } gdn_beta_form;
 
-/* l2 normalisation of each q and each k vector, in float32, before anything else sees it. A vector longer than 1.8e19, whose
- * square is past float32, becomes 0. */
+/* l2 normalisation of each q and each k vector, in float32, before anything else uses it. A vector longer than
+ * 1.8e19, whose square overflows float32, becomes 0. */
 typedef enum gdn_qk_norm {
     GDN_QK_NORM_NONE = 0,
-    GDN_QK_NORM_RSQRT = 1, /* x * rsqrt(sum(x^2) + eps): transformers, fla */
-    GDN_QK_NORM_EPS_OUTSIDE = 2 /* x / (sqrt(sum(x^2)) + eps): pymllm */
+    GDN_QK_NORM_RSQRT = 1, /* x * rsqrt(sum(x^2) + eps), as in transformers and fla */
+    GDN_QK_NORM_EPS_OUTSIDE = 2 /* x / (sqrt(sum(x^2)) + eps), as in pymllm */
 } gdn_qk_norm;
 
-/* How products may be rounded. The state and every accumulation are float32 in all of them. An
- * implementation that cannot honour the field refuses, and the plan says so. */
+/* How operands of products may be rounded. State and sums are float32 in every mode (docs/numerics.md). An
+ * implementation that cannot honour the mode refuses the problem. */
 typedef enum gdn_numerics {
-    GDN_NUMERICS_DEFAULT = 0, /* CPU, or float32 q/k/v: float32 products. GPU with 16-bit q/k/v:
-                                 operands rounded to that type */
-    GDN_NUMERICS_FP32 = 1, /* float32 products everywhere */
-    GDN_NUMERICS_TF32 = 2, /* operands rounded to TF32 (GPU) */
-    GDN_NUMERICS_BF16 = 3 /* operands rounded to bfloat16 */
+    GDN_NUMERICS_DEFAULT = 0, /* on a GPU 16-bit q, k, v let operands be rounded to their type; else as FP32 */
+    GDN_NUMERICS_FP32 = 1, /* float32 products */
+    GDN_NUMERICS_TF32 = 2, /* operands rounded to TF32; GPU only */
+    GDN_NUMERICS_BF16 = 3 /* operands rounded to bfloat16; prefill on the CPU, or on a GPU with bfloat16 q, k, v */
 } gdn_numerics;
 
 typedef enum gdn_state_form {
-    GDN_STATE_DENSE = 0, /* initial_state[num_seqs] in, final_state[num_seqs] out; either may be NULL */
-    GDN_STATE_POOL = 1 /* one pool, rows chosen by read_slots and write_slots */
+    GDN_STATE_DENSE = 0, /* one initial state a sequence in, one final state out; either may be NULL */
+    GDN_STATE_POOL = 1 /* a pool of states; read_slots and write_slots choose a slot for each sequence */
 } gdn_state_form;
 
 typedef enum gdn_checkpoint_form {
     GDN_CHECKPOINT_NONE = 0,
-    GDN_CHECKPOINT_EVERY = 1, /* the state after n, 2n, ... <= len tokens of each sequence */
-    GDN_CHECKPOINT_AT = 2 /* after checkpoint_positions[] tokens, per sequence */
+    GDN_CHECKPOINT_EVERY = 1, /* the state of each sequence after n, 2n, ... tokens, up to its length */
+    GDN_CHECKPOINT_AT = 2 /* the states after the numbers of tokens that checkpoint_positions lists */
 } gdn_checkpoint_form;
 
-/* Layout of q, k, v, o, gate or beta: element type, strides in elements, and the alignment in bytes
- * that the caller guarantees of the pointer passed at run time (a power of two up to 4096, default 16; raise it
- * to allow wider loads, lower it to the element size for odd pointers).
- * Element d of head h of token t is at  t * token_stride + h * head_stride + d  for packed sequences;
- * an equal-length batch and a decode call add  row * row_stride  with t counted within the row, and
- * row_stride 0 there means tokens-per-row * token_stride. q, k, v, o have unit stride in d; gate and
- * beta have no d. Inputs may have any strides >= 0 (a broadcast head is a stride of 0); strides of o
- * must keep its elements apart. */
+/* Layout of q, k, v, o, gate or beta: element type, strides in elements, and the alignment in bytes that
+ * the caller guarantees for the pointer passed at run time: a power of two from the element size to 4096,
+ * default 16. The fused prefills of the GPU need 16.
+ * Element d of head h of token t is at  t * token_stride + h * head_stride + d  for packed sequences.
+ * An equal-length batch and a decode call add  row * row_stride  and count t within the row; row_stride 0
+ * there means tokens of a row * token_stride. q, k, v, o have unit stride in d; gate and beta have no d.
+ * Inputs may have any strides >= 0 (0 broadcasts a head); those of o must keep its elements apart. */
 typedef struct gdn_layout {
     gdn_dtype dtype;
     uint32_t alignment;
@@ -293,7 +296,8 @@ typedef struct gdn_layout {
  *   s * slot_stride + h * head_stride + v * v_stride + k * k_stride.
  * One of v_stride and k_stride is 1 and the other at least that dimension ([V, K] storage, the
  * default: k_stride 1, v_stride head_k_dim; [K, V] storage: v_stride 1, k_stride head_v_dim).
- * dtype is F32 (default), BF16 or F16; a 16-bit state is rounded once for each stored copy. */
+ * dtype is F32 (default), BF16 or F16; a 16-bit state is rounded once for each stored copy. alignment is
+ * as in gdn_layout. */
 typedef struct gdn_state_layout {
     gdn_dtype dtype;
     uint32_t alignment;
@@ -308,8 +312,8 @@ typedef struct gdn_problem {
     size_t struct_size;
     gdn_operation operation; /* default PREFILL */
 
-    int32_t num_k_heads; /* q and k heads, >= 1 */
-    int32_t num_v_heads; /* v, o, gate and state heads; a positive multiple of num_k_heads */
+    int32_t num_k_heads; /* q and k heads, 1..65536 */
+    int32_t num_v_heads; /* v, o, gate, beta and state heads; a multiple of num_k_heads, up to 65536 */
     int32_t head_k_dim; /* width of a q or k vector, 1..1024 */
     int32_t head_v_dim; /* width of a v vector, 1..1024 */
     gdn_head_map head_map; /* default GROUPED */
@@ -317,15 +321,15 @@ typedef struct gdn_problem {
     float scale; /* multiplies o; init writes 1/sqrt(head_k_dim); any finite value, 0 included */
     gdn_gate_form gate_form; /* default LOG_DECAY */
     gdn_beta_form beta_form; /* default VALUE */
-    float beta_scale; /* 1 (default), or 2 where negative eigenvalues are allowed; multiplies the
-                         sigmoid of a LOGIT; must be 1 with VALUE */
+    float beta_scale; /* of a LOGIT: 1 (default), or 2 where negative eigenvalues are allowed; 1 with VALUE */
     gdn_qk_norm qk_norm; /* default NONE */
     float qk_norm_eps; /* >= 0 and finite; default 1e-6 */
     gdn_numerics numerics; /* default DEFAULT */
-    int32_t chunk_size; /* tokens of a chunk; 0 (default): the implementation's choice, else a hint >= 1 */
-    int32_t num_segments; /* prefill: pieces one long sequence may be cut into, computed at once and joined by
-                             (E, F) maps. 0 (default): the implementation's fixed rule; 1: none; n > 1: n,
-                             which the CPU does with float32 products alone */
+    int32_t chunk_size; /* prefill: tokens of a chunk, a hint; 0 (default): the implementation's choice */
+    int32_t num_segments; /* prefill: segments that a sequence may be cut into, computed in parallel and joined by
+                             affine maps (F20 in docs/algorithm.md). 0 (default): the implementation's fixed rule;
+                             1: never cut; n > 1: up to n, by the fused CPU implementations with float32 products.
+                             The fused ones of the GPU refuse n > 1, the generic path never cuts */
 
     gdn_layout q, k, v, o; /* F32, BF16 or F16, one dtype for all four; defaults F32, dense [tokens, heads, dim] */
     gdn_layout gate, beta; /* F32 (default), or the dtype of q; defaults dense [tokens, num_v_heads] */
@@ -344,16 +348,17 @@ typedef struct gdn_problem {
 
     int32_t tokens_per_row; /* decode: tokens of a row, 1..16; default 1 */
 
-    int64_t max_seqs; /* most sequences (prefill) or rows (decode) of a run; default 1 */
-    int64_t max_tokens; /* prefill: most tokens of a run over all sequences; default 0, must be set */
+    int64_t max_seqs; /* most sequences (prefill) or rows (decode) of a run, up to 2^31 - 1; default 1 */
+    int64_t max_tokens; /* prefill: most tokens of a run, over all sequences; must be set (default 0) */
     int64_t max_seqlen; /* prefill: longest sequence; 0 (default): max_tokens */
-    int64_t max_checkpoints; /* most checkpoint entries of a run; needed with a checkpoint_form, >= 1 */
-    size_t max_workspace; /* 0 (default): no cap; else the implementation chosen without one works in waves within so
-                             many bytes, with the same bits, or fails with UNSUPPORTED and the least it needs */
+    int64_t max_checkpoints; /* most checkpoint entries of a run; >= 1 with a checkpoint_form */
+    size_t max_workspace; /* bytes the workspace may have; 0 (default): no cap. A cap never changes the implementation
+                             or the bits: work is done in waves that fit, or the plan is UNSUPPORTED and the message
+                             says the least it needs */
 
-    int32_t check; /* 1: also check slot conflicts and the ranges of LOG_DECAY and DECAY gates on a CUDA device, to be
-                      read with gdn_plan_check; the CPU always checks them. A NaN gate passes and stays in its head.
-                      Default 0 */
+    int32_t check; /* 1: a CUDA device also checks slot conflicts and the ranges of LOG_DECAY and DECAY gates, for
+                      gdn_plan_check to report; the CPU always checks them. NaN gates pass, and affect only their
+                      head. Default 0 */
 } gdn_problem;
 
 /* Writes the defaults above for the given heads and dims: every stride dense, scale 1/sqrt(head_k_dim).
@@ -371,88 +376,90 @@ static inline gdn_status gdn_problem_init(gdn_problem *problem, int32_t num_k_he
 
 typedef struct gdn_plan gdn_plan; /* a validated problem, the chosen implementation, its workspace size */
 
-/* Validates the problem (copied; the caller's may go) and chooses an implementation: the first of the
- * backend's ordered table that supports it, the generic path last. The plan keeps a pointer to
- * the context. On failure *plan is NULL. Returns INVALID_ARGUMENT, VERSION_MISMATCH, UNSUPPORTED (with the
- * reasons) or OUT_OF_MEMORY. gdn_plan_destroy accepts NULL and a NULL *plan and sets it to NULL. */
+/* Validates the problem, which is copied, and chooses an implementation: the first in the backend's ordered
+ * table that supports it; for prefill the generic path comes last. The plan refers to the context, which
+ * must outlive it. On failure *plan is NULL. Returns INVALID_ARGUMENT, VERSION_MISMATCH, UNSUPPORTED (with
+ * the reasons) or OUT_OF_MEMORY. gdn_plan_destroy sets *plan to NULL, and accepts NULL and a NULL *plan. */
 GDN_API gdn_status gdn_plan_create(gdn_plan **plan, gdn_context *context, const gdn_problem *problem);
 GDN_API void gdn_plan_destroy(gdn_plan **plan);
 
-/* Bytes of workspace every run of the plan needs, in backend memory at GDN_WORKSPACE_ALIGNMENT; 0: none
- * (the pointer may be NULL). Fixed at creation; independent of thread count. 0 for a NULL plan. */
+/* Bytes of workspace that every run of the plan needs, in backend memory aligned to GDN_WORKSPACE_ALIGNMENT;
+ * with 0 the pointer may be NULL. Fixed at creation, independent of the thread count. 0 for a NULL plan. */
 GDN_API size_t gdn_plan_workspace_size(const gdn_plan *plan);
 
-/* Writes what was chosen, why each earlier implementation was not, and the map of the workspace, as
- * NUL-terminated lines; at most `size` bytes, cut if need be. *needed (optional) gets the bytes
- * of the whole text, NUL included. buffer may be NULL with size 0. Returns INVALID_ARGUMENT. */
+/* Writes what was chosen, why each earlier implementation was not, and the map of the workspace: lines of
+ * text, NUL-terminated, cut to `size` bytes. *needed (optional) gets the bytes of the whole text, NUL
+ * included. buffer may be NULL with size 0. Returns INVALID_ARGUMENT. */
 GDN_API gdn_status gdn_plan_describe(const gdn_plan *plan, char *buffer, size_t size, size_t *needed);
 
-/* Waits for `stream`, then returns what the device found wrong in the metadata of the last run that
- * used this workspace: INVALID_ARGUMENT or SLOT_CONFLICT, with the row in the message; GDN_OK if nothing.
- * The only plan function that waits. On the CPU, where a run checks before it writes, it returns GDN_OK. */
+/* Waits for `stream`, then returns what the device found wrong with the metadata of the last run that used
+ * this workspace: INVALID_ARGUMENT or SLOT_CONFLICT, with the row in the message; GDN_OK if nothing. Returns
+ * DEVICE where the stream has failed. The only plan function that waits. On the CPU, where a run checks
+ * before it writes, always GDN_OK. */
 GDN_API gdn_status gdn_plan_check(const gdn_plan *plan, const void *workspace, void *stream);
 
 /* ------------------------------------------------------------------------------------ Prefill */
 
-/* Pointers and counts of one prefill run. Unless said otherwise a pointer is backend memory, laid out
- * and aligned as the plan's problem says, and inputs are not written. o, final_state, checkpoints and the
- * workspace overlap nothing else; o may not alias v. In DENSE form final_state may be the same memory as state
- * if their layouts agree. */
+/* Pointers and counts of one prefill run. Unless said otherwise, pointers are backend memory, laid out and
+ * aligned as the plan's problem says. Inputs are not written. No element of o, final_state, checkpoints, a
+ * pool or the workspace may be part of another argument; views that interleave in one packed buffer are
+ * fine. In DENSE form final_state may be the same memory as state if their layouts agree. A pointer that the
+ * problem's options leave unused must be NULL. */
 typedef struct gdn_prefill_args {
     size_t struct_size;
 
     int64_t num_seqs; /* N, 0..max_seqs */
-    int64_t total_tokens; /* rows of q, k, v, o, gate, beta, 0..max_tokens; an equal-length batch: N * length */
+    int64_t total_tokens; /* tokens in q, k, v, o, gate and beta, 0..max_tokens; N * length in an equal-length batch */
 
     const void *q, *k; /* [total_tokens, num_k_heads, head_k_dim] */
     const void *v; /* [total_tokens, num_v_heads, head_v_dim] */
-    void *o; /* as v; rows past cu_seqlens[N], and rows of skipped sequences, are left as they are */
+    void *o; /* as v; tokens past cu_seqlens[N] and those of skipped sequences keep what they hold */
     const void *gate; /* [total_tokens, num_v_heads]: log decay, decay or a, as gate_form says */
     const void *beta; /* [total_tokens, num_v_heads]: beta or b, as beta_form says */
-    const float *A_log, *dt_bias; /* [num_v_heads], dense; gate_form RAW only (dt_bias NULL: zeros), else NULL */
+    const float *A_log, *dt_bias; /* [num_v_heads], dense, for gate_form RAW; dt_bias NULL: zeros */
 
     const void *cu_seqlens; /* [N + 1] prefix sums: cu[0] = 0, never decreasing, cu[N] <= total_tokens; NULL for
                                an equal-length batch. An empty sequence passes its state on unchanged */
 
-    void *state; /* POOL: [num_slots, num_v_heads, V, K], read and written. DENSE: initial states [N, ...],
-                    read only, NULL: zeros */
-    void *final_state; /* DENSE: [N, ...] written, NULL: not wanted. POOL: NULL */
+    void *state; /* POOL: [num_slots, num_v_heads, V, K], read and written. DENSE: the initial states
+                    [N, num_v_heads, V, K], not written; NULL: zeros */
+    void *final_state; /* DENSE: [N, num_v_heads, V, K], written; NULL: not wanted */
     int64_t num_slots; /* POOL: slots in the pool, >= 0. DENSE: ignored */
     const void *read_slots; /* POOL: [N]. A sequence is skipped, its o and slots untouched, if and only if its
                                read or write slot is negative */
     const void *write_slots; /* POOL: [N], may be read_slots (in place); NULL: no state is written. A slot written
                                 by one sequence and read or written by another is a SLOT_CONFLICT */
-    const uint8_t *has_initial_state; /* [N], non-zero: start from the state; 0: from zeros, whatever the slot
-                                         holds. NULL: all non-zero */
+    const uint8_t *has_initial_state; /* [N]: 0 starts the sequence from zeros, whatever its slot holds; any other
+                                         value, or NULL for all of them, from the state */
 
-    void *checkpoints; /* [num_checkpoints, num_v_heads, V, K] written; sequence order, then position order. A skipped
-                          sequence has its entries, too, left as they are */
+    void *checkpoints; /* [num_checkpoints, num_v_heads, V, K], written, ordered by sequence, then by position.
+                          Entries of a skipped sequence keep what they hold */
     int64_t num_checkpoints; /* entries `checkpoints` has room for, <= max_checkpoints */
-    const void *checkpoint_positions; /* AT: tokens consumed, relative to the sequence's start, 1..len, strictly
-                                         increasing within a sequence */
+    const void *checkpoint_positions; /* AT: [checkpoint_offsets[N]] tokens consumed since the sequence's start,
+                                         1..length, strictly increasing within a sequence */
     const void *checkpoint_offsets; /* AT: [N + 1] prefix sums into checkpoint_positions and checkpoints */
 
-    void *workspace; /* gdn_plan_workspace_size bytes at GDN_WORKSPACE_ALIGNMENT; one per concurrent run */
-    size_t workspace_size;
-    void *stream;
+    void *workspace; /* gdn_plan_workspace_size bytes at GDN_WORKSPACE_ALIGNMENT; one for each concurrent run */
+    size_t workspace_size; /* bytes at workspace */
+    void *stream; /* a cudaStream_t, or NULL; ignored on the CPU */
 } gdn_prefill_args;
 
-/* Zeroes *args and sets struct_size. */
+/* Zeroes *args and sets struct_size. Returns INVALID_ARGUMENT (NULL) or VERSION_MISMATCH (struct_size). */
 GDN_API gdn_status gdn_prefill_args_init_sized(gdn_prefill_args *args, size_t struct_size);
 static inline gdn_status gdn_prefill_args_init(gdn_prefill_args *args)
 {
     return gdn_prefill_args_init_sized(args, sizeof(*args));
 }
 
-/* Runs a PREFILL plan. Returns INVALID_ARGUMENT, SLOT_CONFLICT (found before anything is written, on the CPU),
- * VERSION_MISMATCH, WORKSPACE_TOO_SMALL or DEVICE. On CUDA the metadata in device memory is checked by the first
- * kernel: a bad row is skipped and reported by gdn_plan_check. */
+/* Runs a PREFILL plan. Returns INVALID_ARGUMENT, SLOT_CONFLICT, VERSION_MISMATCH, WORKSPACE_TOO_SMALL or
+ * DEVICE. The CPU checks all metadata (cu_seqlens, slots, checkpoints, gate ranges) before it writes anything. On
+ * CUDA the first kernel checks it: a sequence with bad metadata is skipped, and gdn_plan_check reports it. */
 GDN_API gdn_status gdn_prefill(const gdn_plan *plan, const gdn_prefill_args *args);
 
 /* ------------------------------------------------------------------------------------- Decode */
 
-/* One decode (or verify) run: `num_rows` rows of tokens_per_row tokens. Fields as in gdn_prefill_args, with
- * these shapes; R = num_rows, T = tokens_per_row. */
+/* Pointers and counts of one decode run: R = num_rows rows of T = tokens_per_row tokens. Fields without a comment
+ * are as in gdn_prefill_args, with R for N. */
 typedef struct gdn_decode_args {
     size_t struct_size;
 
@@ -464,58 +471,61 @@ typedef struct gdn_decode_args {
     const void *gate, *beta; /* [R, T, num_v_heads] */
     const float *A_log, *dt_bias;
 
-    const int32_t *num_tokens; /* [R], 0..T: tokens of the row that are there; later ones are neither read nor
-                                  written. NULL: all T */
+    const int32_t *num_tokens; /* [R], 0..T: how many tokens the row has; the rest of the row is neither read nor
+                                  written. NULL: T in every row */
 
-    void *state; /* POOL or DENSE initial states, as in prefill */
+    void *state;
     void *final_state;
     int64_t num_slots;
-    const void *read_slots, *write_slots; /* [R]; write_slots NULL: no final state is written */
-    const void *token_slots; /* POOL, optional: [R, T], the state after each token goes to this slot; negative:
-                                not stored. Counts as a write slot in the conflict rule; a row's own read slot may be
-                                among its token slots. Named twice within a row, a slot holds the later state; the
-                                final state's write comes last */
-    const uint8_t *has_initial_state;
+    const void *read_slots, *write_slots; /* [R] */
+    const void *token_slots; /* POOL, optional: [R, T] slots that receive the state after each token; negative: not
+                                stored. They count as write slots in the conflict rule; a row's own read slot may be
+                                among them. A slot named twice in a row keeps the later state, the final one last */
+    const uint8_t *has_initial_state; /* [R] */
 
     void *workspace;
     size_t workspace_size;
     void *stream;
 } gdn_decode_args;
 
+/* As gdn_prefill_args_init. */
 GDN_API gdn_status gdn_decode_args_init_sized(gdn_decode_args *args, size_t struct_size);
 static inline gdn_status gdn_decode_args_init(gdn_decode_args *args)
 {
     return gdn_decode_args_init_sized(args, sizeof(*args));
 }
 
-/* Runs a DECODE plan; returns as gdn_prefill. */
+/* Runs a DECODE plan. Checks metadata (slots, num_tokens, gate ranges) and returns as gdn_prefill does. */
 GDN_API gdn_status gdn_decode(const gdn_plan *plan, const gdn_decode_args *args);
 
 /* ------------------------------------------------------------------------- Gate, and one whole call */
 
 /* Gates alone, by the formulas of gdn_gate_form RAW and gdn_beta_form LOGIT:
- *   log_decay = -exp(A_log) * softplus(a + dt_bias),   beta = beta_scale * sigmoid(b).
- * a, b [tokens, heads] F32, BF16 or F16; A_log, dt_bias [heads] F32 (dt_bias NULL: zeros); log_decay, beta [tokens,
- * heads] F32 outputs; strides >= 0, those of an output keeping its elements apart. Either output may be
- * NULL, and its inputs with it. Outputs overlap nothing.
+ *   log_decay = -exp(A_log) * softplus(a + dt_bias)     beta = beta_scale * sigmoid(b), beta_scale 1 or 2
+ *   a, b             [tokens, heads]  F32, BF16 or F16, any strides >= 0
+ *   A_log, dt_bias   [heads]          F32, unit stride; dt_bias NULL: zeros
+ *   log_decay, beta  [tokens, heads]  F32, written; strides must keep their elements apart
+ * Either output may be NULL, and then its inputs, too. Outputs overlap nothing.
  * Returns INVALID_ARGUMENT or DEVICE. */
 GDN_API gdn_status gdn_gate(gdn_context *context, const gdn_tensor *a, const gdn_tensor *b, const gdn_tensor *A_log,
                             const gdn_tensor *dt_bias, float beta_scale, const gdn_tensor *log_decay,
                             const gdn_tensor *beta, void *stream);
 
 /* The chunkwise extend call of pymllm (pymllm.layers.attention.gdn_chunkwise.gdn_extend_chunkwise): raw gates,
- * q and k normalised by x / (norm + 1e-6), scale head_k_dim^-1/2, grouped heads, state updated in place.
+ * q and k normalised as x / (norm + 1e-6), scale 1/sqrt(K), grouped heads, states updated in place.
  *   q, k          [total_tokens, H, K]  BF16, F16 or F32, not normalised
  *   v, o          [total_tokens, HV, V] the dtype of q
  *   a, b          [total_tokens, HV]    the dtype of q, or F32
  *   A_log, dt_bias [HV]                 F32
  *   state_pool    [pool_size, HV, V, K] F32
- *   cache_indices [batch_size]          I64; negative: the sequence is skipped; duplicates are a SLOT_CONFLICT
+ *   cache_indices [batch_size]          I64, slots of state_pool; negative: the sequence is skipped
  *   cu_seqlens    [batch_size + 1]      I64
  *   chunk_size    >= 1, a hint
- * Every tensor has unit inner stride; other strides are free. The workspace is as gdn_extend_chunkwise_workspace
- * says for the same tensors (their data pointers are not read there). Nothing is allocated: the plan is made anew by
- * each call, on the stack. Returns as gdn_plan_create and gdn_prefill. */
+ * Every tensor has unit inner stride; other strides are free. Needs the workspace that
+ * gdn_extend_chunkwise_workspace, which reads no data pointer, gives for the same tensors. Nothing is allocated: each
+ * call makes its plan on the stack. Returns as gdn_plan_create and gdn_prefill: on the CPU two equal indices are a
+ * SLOT_CONFLICT. On CUDA, with no plan to ask, a sequence with a bad index or bound is skipped without an error, and
+ * equal indices, which are not checked, give undefined states. */
 GDN_API gdn_status gdn_extend_chunkwise(gdn_context *context, const gdn_tensor *q, const gdn_tensor *k,
                                         const gdn_tensor *v, const gdn_tensor *a, const gdn_tensor *b,
                                         const gdn_tensor *A_log, const gdn_tensor *dt_bias,
