@@ -15,7 +15,7 @@ enum { OPTION_JSON = 1, OPTION_REPEAT, OPTION_MIN_TIME, OPTION_BUDGET, OPTION_NO
 static const cli_option options[] = {
     {OPTION_JSON, 'j', "json", NULL, "print one JSON object instead of the table"},
     {OPTION_REPEAT, 'r', "repeat", "N", "runs to time, 1..4096; default: as many as --min-time holds, at least 5"},
-    {OPTION_MIN_TIME, 't', "min-time", "SECONDS", "time each problem for at least so long; default 0.5"},
+    {OPTION_MIN_TIME, 't', "min-time", "SECONDS", "time each problem for at least this long; default 0.5"},
     {OPTION_BUDGET, 0, "judge", "GFLOP", "float64 operations spent on each problem's errors; default 10, 0: none"},
     {OPTION_CPU_TIME, 0, "cpu-time", NULL, "count processor time, which a busy machine disturbs less; one thread, CPU"},
     {OPTION_NO_CEILINGS, 0, "no-ceilings", NULL, "do not measure the machine's limits first"},
@@ -24,13 +24,13 @@ static const cli_option options[] = {
 };
 
 static const char help[] =
-    "Times each problem with seeded random inputs and prints the median, the best, the spread (half of\n"
-    "p90 - p10), the first call, tokens/s, the operations and bytes it must at least do and move a\n"
-    "second, its share of the floor those and the measured ceilings set, its workspace, and the errors of\n"
-    "a fresh call against the float64 token recurrence (relative Frobenius and worst row of o and of the\n"
-    "final states, of as many heads and tokens as --judge allows). On a GPU calls are timed as a captured\n"
-    "graph, and once more queued one after another (eager), as a program without graphs does. Decode, and\n"
-    "everything on a GPU, steps through copies of its data that pass the last cache.\n"
+    "Times each problem with seeded random inputs. Prints the median, the best, the spread (half of p90 - p10), the\n"
+    "first call, and tokens/s; the least operations and bytes of the call, a second; the share of the floor that\n"
+    "these and the measured ceilings set; the workspace; and the errors of a fresh call against the float64 token\n"
+    "recurrence (relative Frobenius and worst row of o and of the final states, over as many heads and tokens as\n"
+    "--judge allows). On a GPU calls are timed as a captured graph, and once more queued one after another (eager),\n"
+    "as a program without graphs does. Decode, and everything on a GPU, steps through copies of its data that\n"
+    "together exceed the last cache.\n"
     "\nA problem is one argument of key=value pairs:\n";
 
 typedef struct settings {
