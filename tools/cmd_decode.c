@@ -11,7 +11,7 @@ enum { OPTION_OUTPUT = 1, OPTION_DTYPE, OPTION_TOKENS, OPTION_MAX_ERROR, OPTION_
 
 static const cli_option options[] = {
     {OPTION_OUTPUT, 'o', "output", "OUT", "write o and final_state to this safetensors file"},
-    {OPTION_DTYPE, 0, "dtype", "TYPE", "round q, k, v to f32, bf16 or f16, and return o in it; default: as in the file"},
+    {OPTION_DTYPE, 0, "dtype", "TYPE", "round q, k, v to f32, bf16 or f16, and write o in it; default: as in the file"},
     {OPTION_TOKENS, 'n', "tokens-per-row", "N", "tokens of a sequence in one call, 1..16; default 1"},
     {OPTION_MAX_ERROR, 0, "max-error", "X", "fail (exit 1) where a relative Frobenius error is above X"},
     {OPTION_NO_FLOAT64, 0, "no-float64", NULL, "leave out the comparison with the float64 recurrence"},
