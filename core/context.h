@@ -10,7 +10,7 @@ struct gdn_context {
     gdn_allocator allocator; /* both functions set */
     gdn_log_fn log; /* may be NULL */
     void *log_user;
-    bool verbose; /* GDN_VERBOSE asked, and no callback is set: log to stderr */
+    bool verbose; /* GDN_VERBOSE asked: log to stderr where no callback is set */
     char implementations[GDN_MAX_IMPLEMENTATION_LIST]; /* implementation_list.h; "" allows all */
     const gdn_backend *backend;
     gdn_device *device;

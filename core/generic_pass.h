@@ -23,8 +23,8 @@ static inline void *gdn_pass_piece(const gdn_pass *p, gdn_generic_piece name)
     return p->run->workspace + p->run->choice->param[name];
 }
 
-/* A piece as operand of a batch (slot or lane, k head, v head of that k head): an array of one [rows, width] matrix for
- * each value head, or for each key head. */
+/* A piece as an operand of a batch over (slot or lane, k head, v head of that k head): an array of [rows, width] matrices,
+ * one for each value head, or one for each key head. */
 gdn_batch_matrix gdn_pass_by_value_head(const gdn_pass *p, gdn_generic_piece name, int32_t rows, int32_t width);
 gdn_batch_matrix gdn_pass_by_key_head(const gdn_pass *p, gdn_generic_piece name, int32_t rows, int32_t width);
 
@@ -38,7 +38,7 @@ gdn_status gdn_pass_gram(const gdn_pass *p, gdn_generic_piece rows);
 gdn_status gdn_pass_square_times_rows(const gdn_pass *p, gdn_generic_piece square, int32_t width,
                                       gdn_generic_piece dst);
 
-/* The whole path with one way to form W; and what a plan asks before (as gdn_implementation). */
+/* The whole path, given a way to form W; and its `supports` of gdn_implementation. */
 gdn_status gdn_generic_run(const gdn_device *device, const gdn_prefill_run *run, gdn_form_W_fn form_W);
 bool gdn_generic_supports(const gdn_device *device, const gdn_problem *problem, gdn_reason *reason);
 

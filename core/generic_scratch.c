@@ -2,19 +2,19 @@
 
 #include "schedule.h"
 
-/* Without a cap a wave takes what keeps the whole workspace within so much: on a host about what its caches hold,
- * on a device enough chunks to fill it. */
+/* Without a cap a wave has as many chunks as keep the whole workspace within these sizes: on a host about what its caches
+ * hold, on a device enough to fill it. */
 #define HOST_BYTES ((size_t)16 << 20)
 #define DEVICE_BYTES ((size_t)256 << 20)
 
-/* More slots than this gain nothing and let the lane table, steps times lanes, grow. */
+/* More slots than this gain nothing, and the lane table, steps times lanes, would grow. */
 #define MAX_WAVE_CHUNKS 4096
 
-/* Without a hint. On a host 32 was the fastest of 16, 32, 48 and 64 at nearly every head size (docs/performance.md), on a
- * device products of 64 rows fill its tiles. */
+/* Chunk sizes where no hint is given. On a host 32 was the fastest of 16, 32, 48 and 64 at nearly every head size
+ * (docs/performance.md); on a device products of 64 rows fill the tiles. */
 #define HOST_CHUNK_SIZE 32
 #define DEVICE_CHUNK_SIZE 64
-/* A larger hint is taken as this: the C x C work would only grow. */
+/* A larger hint is lowered to this: beyond it only the C x C work grows. */
 #define MAX_CHUNK_SIZE 256
 
 static const char *const piece_names[GDN_GENERIC_NUM_PIECES] = {

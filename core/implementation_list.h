@@ -11,8 +11,8 @@ gdn_status gdn_implementation_list_check(const char *text);
  * one. */
 bool gdn_implementation_list_allows(const gdn_context *context, const char *name);
 
-/* Items that do nothing, mistyped ones, joined by commas: prefixes of no implementation that the context's backend has, nor of
- * another backend's name. False where there are none. */
+/* Writes the items that do nothing, probably mistyped, joined by commas: prefixes of no implementation of the context's
+ * backend and of no other backend's name. False if there are none. */
 bool gdn_implementation_list_strays(const gdn_context *context, char strays[GDN_MAX_IMPLEMENTATION_LIST]);
 
 #endif

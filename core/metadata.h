@@ -1,5 +1,5 @@
-/* Checks of what a host can read: cu_seqlens, slots, token counts, checkpoint positions, gate ranges. Used where the
- * backend's memory is host memory, before anything is written; a device does the same in its first kernel. */
+/* Checks of a run's metadata in host memory: cu_seqlens, slots, token counts, checkpoint positions, gate ranges. Used on
+ * backends of host memory, before anything is written; a device does the same in its first kernel. */
 #ifndef GDN_CORE_METADATA_H
 #define GDN_CORE_METADATA_H
 

@@ -11,7 +11,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Implementations in the order they are asked: the backend's table, then core's generic path. */
+/* Implementations in the order in which they are tried: the backend's table, then core's generic path. */
 static const gdn_implementation *candidate(const gdn_context *context, int32_t index)
 {
     int32_t i = 0;
@@ -23,7 +23,7 @@ static const gdn_implementation *candidate(const gdn_context *context, int32_t i
     return i == index && context->backend->ops != NULL ? &gdn_generic_prefill : NULL;
 }
 
-/* Asks one implementation. On yes fills *choice; on no says why. */
+/* Whether the implementation takes the problem: if so fills plan->choice, else says why not. */
 static bool take(gdn_plan *plan, const gdn_implementation *implementation, gdn_reason *reason)
 {
     const gdn_context *const context = plan->context;
@@ -68,7 +68,7 @@ static const char *operation_name(gdn_operation operation)
     return operation == GDN_OPERATION_PREFILL ? "prefill" : "decode";
 }
 
-/* The least cap with which the implementation takes the problem; it refuses `little` and takes `enough`. */
+/* The least cap with which the implementation takes the problem, given that it refuses `little` and takes `enough`. */
 static size_t least_workspace(const gdn_plan *plan, const gdn_implementation *implementation, size_t little,
                               size_t enough)
 {

@@ -19,7 +19,7 @@ typedef struct gdn_slot_conflict {
     int64_t other; /* another row that reads or writes it */
 } gdn_slot_conflict;
 
-/* Sorts uses[count] and returns whether two rows conflict; *conflict then tells the lowest slot's. Reads by several rows
+/* Sorts uses[count] and returns whether two rows conflict; *conflict is then that of the lowest slot. Reads by several rows
  * are no conflict, nor are several uses by one row. */
 bool gdn_find_slot_conflict(gdn_slot_use *uses, int64_t count, gdn_slot_conflict *conflict);
 
