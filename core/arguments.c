@@ -79,7 +79,7 @@ gdn_status gdn_arguments_check_unused(const gdn_unused_rule *rules, size_t count
 {
     for (size_t i = 0; i < count; ++i) {
         if (!rules[i].used && rules[i].ptr != NULL) {
-            return GDN_INVALID("%s: %p, must be NULL: the problem has not %s", rules[i].name, rules[i].ptr,
+            return GDN_INVALID("%s: %p, must be NULL: the problem does not have %s", rules[i].name, rules[i].ptr,
                                rules[i].when);
         }
     }

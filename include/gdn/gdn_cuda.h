@@ -1,8 +1,8 @@
 /* gdn.h for programs that use CUDA: the calls that take a stream, with the stream's own type.
  *
- * A cudaStream_t is a struct CUstream_st *, as is the driver's CUstream: this header needs no toolkit. A NULL stream is
- * the legacy default stream. Each function is the one of gdn.h with its stream filled in, and returns what that does;
- * the argument struct given is not changed. */
+ * A cudaStream_t is a struct CUstream_st *, as is the driver's CUstream, so this header needs no toolkit. Each function
+ * is the one of gdn.h with its stream filled in and the same statuses. The argument struct is not changed: its `stream`
+ * is ignored. A NULL stream is the legacy default stream. */
 #ifndef GDN_GDN_CUDA_H
 #define GDN_GDN_CUDA_H
 
