@@ -1,5 +1,5 @@
 /* Element conversions and gate formulas shared by core and the CPU backend: header-only scalar C.
- * docs/numerics.md states the rounding; MATH names follow docs/algorithm.md. */
+ * docs/numerics.md states the rounding; names of quantities are those of docs/algorithm.md. */
 #ifndef GDN_CORE_NUMERIC_H
 #define GDN_CORE_NUMERIC_H
 

@@ -17,7 +17,7 @@ typedef enum text_strides {
     TEXT_STRIDES_PADDED /* every head, token and slot is followed by a gap */
 } text_strides;
 
-typedef enum text_decay { /* PERFORMANCE regimes of the gate, and two extremes */
+typedef enum text_decay { /* regimes of the gate, and two extremes */
                           TEXT_DECAY_STANDARD, /* A ~ U(1, 16), dt = exp(U(ln 1e-3, ln 0.1)), a ~ N(0, 1): a model's initialisation */
                           TEXT_DECAY_WEAK, /* log decay = ln U(0, 1) / 16, every fourth head 0 */
                           TEXT_DECAY_STRONG, /* log decay = ln U(0, 1) */

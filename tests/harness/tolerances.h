@@ -1,5 +1,5 @@
-/* Every bound of the test suite and of `gdn verify`. A bound is a design decision (docs/numerics.md): it is met by the library,
- * never moved to meet one. All are relative. */
+/* Every bound of the test suite and of `gdn verify`. A bound is a design decision (docs/numerics.md): the library must meet
+ * it, and it is not raised to make a test pass. All are relative. */
 #ifndef GDN_TESTS_TOLERANCES_H
 #define GDN_TESTS_TOLERANCES_H
 
