@@ -52,9 +52,14 @@ int32_t gdn_cpu_num_threads(const gdn_device *device)
     return threads;
 }
 
+int32_t gdn_cpu_most_team(const gdn_device *device, double nanoseconds)
+{
+    return nanoseconds <= NANOSECONDS_A_THREAD ? 1 : gdn_cpu_device_of(device)->num_threads;
+}
+
 int32_t gdn_cpu_team(const gdn_device *device, double nanoseconds)
 {
-    return nanoseconds <= NANOSECONDS_A_THREAD ? 1 : gdn_cpu_num_threads(device);
+    return gdn_cpu_most_team(device, nanoseconds) == 1 ? 1 : gdn_cpu_num_threads(device);
 }
 
 static void run_alone(int64_t count, gdn_cpu_range_fn fn, const void *task)

@@ -22,6 +22,9 @@ int32_t gdn_cpu_num_threads(const gdn_device *device);
  * would take longer. */
 int32_t gdn_cpu_team(const gdn_device *device, double nanoseconds);
 
+/* The most that can ever be for so much work: what a plan books scratch for. */
+int32_t gdn_cpu_most_team(const gdn_device *device, double nanoseconds);
+
 /* libgomp's threads do not survive fork(), and a child that asks for them waits for ever. The first process that used
  * several is remembered; in any other, calls use one thread. True there. */
 bool gdn_cpu_forked(void);

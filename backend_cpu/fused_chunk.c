@@ -311,7 +311,7 @@ void gdn_chunk_panels(gdn_chunk_work *w, const gdn_fused_sequence *seq, int hv, 
     for (int panel = first; panel < end; panel++) {
         const int cols = gdn_fused_panel_columns(p, panel), column = panel * GDN_PANEL;
         const int part = step->part * (end - first) + panel - first;
-        float *S = state + (size_t)panel * (size_t)K * GDN_PANEL;
+        float *S = state + (size_t)(panel - first) * gdn_fused_panel_floats(p);
         if (step->first) {
             read_panel(w, place, hv, panel, S);
             update.ask[0] =

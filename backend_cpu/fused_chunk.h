@@ -43,7 +43,7 @@ typedef struct gdn_chunk_work {
                                                                        rest_i = exp(G_n - G_i) */
     float *ckpt_rest; /* [C]: rest with a checkpoint for n */
     gdn_operands operands;
-    float *state; /* [heads, panels, K, 32], the caller's to place */
+    float *state; /* [heads of an item, its panels of each, K, 32], the caller's to place */
 } gdn_chunk_work;
 
 /* Checkpoints asked for inside one chunk: entry first + i of args->checkpoints after tokens[i] tokens of it. */
@@ -75,7 +75,7 @@ typedef struct gdn_chunk_step {
 
 /* The same tokens of value head `hv`: its gates and masks, */
 void gdn_chunk_gates(gdn_chunk_work *work, const gdn_fused_sequence *seq, int hv, int64_t t, int n);
-/* then the columns of its panels first .. end - 1; `state` is the head's. */
+/* then the columns of its panels first .. end - 1, which `state` holds. */
 void gdn_chunk_panels(gdn_chunk_work *work, const gdn_fused_sequence *seq, int hv, int64_t t, int n, float *state,
                       int first, int end, const gdn_chunk_step *step);
 

@@ -4,8 +4,47 @@
 #include "fused_rows.h"
 #include "fused_state.h"
 
+enum { STATE_BYTES = 256 << 10 }; /* of one item: a quarter of a usual second-level cache */
+
 /* Cost of what the heads of a group share, against that of one head: where the work is cut, it is done again. */
 static const double SHARED_COST = 0.12;
+
+static int64_t round_up_div(int64_t a, int64_t b)
+{
+    return (a + b - 1) / b;
+}
+
+static int64_t smaller(int64_t a, int64_t b)
+{
+    return a < b ? a : b;
+}
+
+/* Value heads of an item, at most. */
+static int states_of_item(const gdn_problem *p)
+{
+    const int64_t fit = (int64_t)(STATE_BYTES / (gdn_fused_state_floats(p) * sizeof(float)));
+    return fit < 1 ? 1 : (int)smaller(fit, p->num_v_heads);
+}
+
+int64_t gdn_fused_widest_item(const gdn_problem *p)
+{
+    return (int64_t)states_of_item(p) * gdn_fused_panels(p);
+}
+
+int64_t gdn_fused_panels_of_thread(const gdn_problem *p, int64_t panels, int64_t threads)
+{
+    const int64_t share = round_up_div(panels, threads);
+    int64_t item = gdn_fused_widest_item(p);
+    if (share < item) { /* items will be cut until about one of them is a share */
+        while (item / 2 >= share) {
+            item /= 2;
+        }
+        return item;
+    }
+    const int64_t bytes = item * (int64_t)(gdn_fused_panel_floats(p) * sizeof(float));
+    const int64_t bundle = bytes < STATE_BYTES ? GDN_MAX_BUNDLE : round_up_div(GDN_MAX_BUNDLE * STATE_BYTES, bytes);
+    return smaller(round_up_div(share, item), bundle) * item;
+}
 
 static gdn_item_cut cut_of(const gdn_prefill_run *run, int keys, int heads, int panels)
 {
@@ -21,10 +60,10 @@ static gdn_item_cut cut_of(const gdn_prefill_run *run, int keys, int heads, int 
 
 /* The cut with the shortest estimated time: rounds of items on the team, times what an item costs. Of equals the widest:
  * heads side by side in memory share its pages, and each token's row is in another page. */
-gdn_item_cut gdn_fused_choose_cut(const gdn_prefill_run *run, int team, int states)
+gdn_item_cut gdn_fused_choose_cut(const gdn_prefill_run *run, int team, int64_t room)
 {
     const gdn_problem *p = run->problem;
-    const int all = gdn_fused_panels(p), group = p->num_v_heads / p->num_k_heads;
+    const int all = gdn_fused_panels(p), group = p->num_v_heads / p->num_k_heads, states = states_of_item(p);
     const int most_heads = states < group ? states : group;
     const int most_keys = states / most_heads < p->num_k_heads ? states / most_heads : p->num_k_heads;
     gdn_item_cut best = {0};
@@ -33,6 +72,9 @@ gdn_item_cut gdn_fused_choose_cut(const gdn_prefill_run *run, int team, int stat
         for (int heads = most_heads; heads >= 1; heads /= 2) {
             for (int panels = all; panels >= 1; panels /= 2) {
                 const gdn_item_cut cut = cut_of(run, keys, heads, panels);
+                if (gdn_fused_item_panels(&cut) > room) {
+                    continue;
+                }
                 const double rounds = (double)((cut.items + team - 1) / team);
                 const double cost = rounds * keys * ((double)heads * panels / all + SHARED_COST);
                 if (best_cost < 0.0 || cost < 0.99 * best_cost) {
@@ -50,20 +92,20 @@ int64_t gdn_fused_items_of_sequence(const gdn_item_cut *cut)
     return (int64_t)cut->key_parts * cut->head_parts * cut->panel_parts;
 }
 
-static int64_t round_up_div(int64_t a, int64_t b)
+int64_t gdn_fused_item_panels(const gdn_item_cut *cut)
 {
-    return (a + b - 1) / b;
+    return (int64_t)cut->keys * cut->heads * cut->panels;
 }
 
 /* The largest bundle that has scratch and takes no longer than single items. */
-void gdn_fused_choose_bundle(const gdn_prefill_run *run, int team, int states, int64_t pool, gdn_item_cut *cut)
+void gdn_fused_choose_bundle(const gdn_prefill_run *run, int team, int64_t room, gdn_item_cut *cut)
 {
     const int64_t of_sequence = gdn_fused_items_of_sequence(cut), sequences = run->args->num_seqs;
-    const int64_t room = pool / team / states;
+    const int64_t most = room / gdn_fused_item_panels(cut);
     const int64_t alone = round_up_div(cut->items, team);
     cut->bundle = 1;
     cut->bundles = cut->items;
-    for (int bundle = 2; bundle <= GDN_MAX_BUNDLE && bundle <= room && bundle <= of_sequence; bundle++) {
+    for (int bundle = 2; bundle <= GDN_MAX_BUNDLE && bundle <= most && bundle <= of_sequence; bundle++) {
         const int64_t bundles = sequences * round_up_div(of_sequence, bundle);
         if (round_up_div(bundles, team) * bundle <= alone) {
             cut->bundle = bundle;

@@ -19,11 +19,19 @@ typedef struct gdn_item_cut {
     int64_t bundles;
 } gdn_item_cut;
 
-/* For a team of threads; `states` fit an item's place in the second-level cache, `pool` all scratch that is booked. */
-gdn_item_cut gdn_fused_choose_cut(const gdn_prefill_run *run, int team, int states);
-void gdn_fused_choose_bundle(const gdn_prefill_run *run, int team, int states, int64_t pool, gdn_item_cut *cut);
+/* Panels of state of an item that is not cut for the sake of more threads. */
+int64_t gdn_fused_widest_item(const gdn_problem *problem);
+/* Panels of state that each of `threads` needs room for, where a call has so many in all: its share, in whole items, up to those
+ * of a bundle. */
+int64_t gdn_fused_panels_of_thread(const gdn_problem *problem, int64_t panels, int64_t threads);
+
+/* For a team of threads with room for so many panels of state each. */
+gdn_item_cut gdn_fused_choose_cut(const gdn_prefill_run *run, int team, int64_t room);
+void gdn_fused_choose_bundle(const gdn_prefill_run *run, int team, int64_t room, gdn_item_cut *cut);
 
 int64_t gdn_fused_items_of_sequence(const gdn_item_cut *cut);
+/* Panels of state that an item has, at most. */
+int64_t gdn_fused_item_panels(const gdn_item_cut *cut);
 
 /* What an item is, by its number. */
 typedef struct gdn_item_part {

@@ -20,7 +20,6 @@
 enum {
     ROWS = GDN_TOKEN_BLOCK, /* of a [V, K] state */
     COLUMNS = 64, /* of a [K, V] state whose block goes through the tile */
-    MAX_LANES = 64,
     PARAM_OFFSET = 0,
     PARAM_LANE_BYTES,
     PARAM_LANES
@@ -58,14 +57,11 @@ static size_t lane_bytes(const gdn_problem *problem)
     return (2 * vectors + tile_floats(problem)) * sizeof(float);
 }
 
-gdn_status gdn_fused_decode_book(const gdn_problem *problem, size_t max_workspace, gdn_choice *choice)
+gdn_status gdn_fused_decode_book(int threads, const gdn_problem *problem, size_t max_workspace, gdn_choice *choice)
 {
     const size_t bytes = lane_bytes(problem), align = GDN_WORKSPACE_ALIGNMENT;
-    const int64_t blocks = problem->head_v_dim / ROWS;
-    int64_t lanes = MAX_LANES;
-    if (problem->max_seqs < MAX_LANES && problem->max_seqs * problem->num_v_heads * blocks < lanes) {
-        lanes = problem->max_seqs * problem->num_v_heads * blocks;
-    }
+    const int64_t items = problem->max_seqs * problem->num_v_heads * (problem->head_v_dim / ROWS);
+    int64_t lanes = threads < items ? threads : items;
     if (max_workspace != 0) {
         const size_t room = max_workspace > choice->ledger.total ? max_workspace - choice->ledger.total : 0;
         const size_t fit = room / align * align / bytes;

@@ -6,8 +6,9 @@
 
 #include "kernels/kernels.h"
 
+/* `threads`: as for the fused prefill. */
 bool gdn_fused_decode_supports(const gdn_problem *problem, gdn_reason *reason);
-gdn_status gdn_fused_decode_book(const gdn_problem *problem, size_t max_workspace, gdn_choice *choice);
+gdn_status gdn_fused_decode_book(int threads, const gdn_problem *problem, size_t max_workspace, gdn_choice *choice);
 gdn_status gdn_fused_decode_run(const gdn_cpu_kernels *kernels, int threads, const gdn_decode_run *run);
 
 #endif

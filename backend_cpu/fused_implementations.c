@@ -20,30 +20,48 @@ static bool device_has(const gdn_device *device, gdn_cpu_isa isa, gdn_reason *re
     return false;
 }
 
+/* Nanoseconds on one thread (docs/performance.md): tokens pass over 32 elements of state in each. */
+static double state_time(const gdn_problem *problem, double tokens)
+{
+    return tokens * problem->num_v_heads * problem->head_k_dim * problem->head_v_dim / 32;
+}
+
+/* A sequence's state, and the empty rows of its last chunk, take as long as 12 tokens. */
+static double prefill_time(const gdn_problem *problem, int64_t seqs, int64_t tokens)
+{
+    return state_time(problem, (double)tokens + 12 * (double)seqs);
+}
+
+/* A row's first token waits for memory, the others find the state in cache. */
+static double decode_time(const gdn_problem *problem, int64_t rows)
+{
+    return state_time(problem, (double)rows * (4 + (double)problem->tokens_per_row));
+}
+
+static gdn_status book_prefill(const gdn_cpu_kernels *kernels, const gdn_device *device, const gdn_problem *problem,
+                               size_t max_workspace, gdn_choice *choice)
+{
+    const int threads = gdn_cpu_most_team(device, prefill_time(problem, problem->max_seqs, problem->max_tokens));
+    return gdn_fused_prefill_book(kernels, threads, problem, max_workspace, choice);
+}
+
+static gdn_status run_prefill(const gdn_cpu_kernels *kernels, const gdn_device *device, const gdn_prefill_run *run)
+{
+    const gdn_prefill_args *args = run->args;
+    const int threads = gdn_cpu_team(device, prefill_time(run->problem, args->num_seqs, args->total_tokens));
+    return gdn_fused_prefill_run(kernels, threads, run);
+}
+
 static gdn_status book_decode(const gdn_device *device, const gdn_problem *problem, size_t max_workspace,
                               gdn_choice *choice)
 {
-    (void)device;
-    return gdn_fused_decode_book(problem, max_workspace, choice);
+    const int threads = gdn_cpu_most_team(device, decode_time(problem, problem->max_seqs));
+    return gdn_fused_decode_book(threads, problem, max_workspace, choice);
 }
 
-/* Elements of state that one token of every head passes over. */
-static double state_elements(const gdn_problem *problem)
+static gdn_status run_decode(const gdn_cpu_kernels *kernels, const gdn_device *device, const gdn_decode_run *run)
 {
-    return (double)problem->num_v_heads * problem->head_k_dim * problem->head_v_dim;
-}
-
-/* Threads for a run, by what it takes on one (docs/performance.md): a token of prefill does 32 elements a nanosecond; in decode a
- * row's first token waits for memory, 8 a nanosecond, the others find the state in cache. */
-static int prefill_team(const gdn_device *device, const gdn_prefill_run *run)
-{
-    return gdn_cpu_team(device, (double)run->args->total_tokens * state_elements(run->problem) / 32);
-}
-
-static int decode_team(const gdn_device *device, const gdn_decode_run *run)
-{
-    const double tokens = 4 + (double)run->problem->tokens_per_row;
-    return gdn_cpu_team(device, (double)run->args->num_rows * tokens * state_elements(run->problem) / 32);
+    return gdn_fused_decode_run(kernels, gdn_cpu_team(device, decode_time(run->problem, run->args->num_rows)), run);
 }
 
 #if defined(__x86_64__)
@@ -74,12 +92,11 @@ static bool amx_bf16_supports_prefill(const gdn_device *device, const gdn_proble
 static gdn_status amx_bf16_book_prefill(const gdn_device *device, const gdn_problem *problem, size_t max_workspace,
                                         gdn_choice *choice)
 {
-    (void)device;
-    return gdn_fused_prefill_book(&gdn_cpu_kernels_amx_bf16, problem, max_workspace, choice);
+    return book_prefill(&gdn_cpu_kernels_amx_bf16, device, problem, max_workspace, choice);
 }
 static gdn_status amx_bf16_prefill(const gdn_device *device, const gdn_prefill_run *run)
 {
-    return gdn_fused_prefill_run(&gdn_cpu_kernels_amx_bf16, prefill_team(device, run), run);
+    return run_prefill(&gdn_cpu_kernels_amx_bf16, device, run);
 }
 
 const gdn_implementation gdn_cpu_amx_bf16_prefill = {
@@ -104,12 +121,11 @@ static bool avx512_bf16_supports_prefill(const gdn_device *device, const gdn_pro
 static gdn_status avx512_bf16_book_prefill(const gdn_device *device, const gdn_problem *problem, size_t max_workspace,
                                            gdn_choice *choice)
 {
-    (void)device;
-    return gdn_fused_prefill_book(&gdn_cpu_kernels_avx512_bf16, problem, max_workspace, choice);
+    return book_prefill(&gdn_cpu_kernels_avx512_bf16, device, problem, max_workspace, choice);
 }
 static gdn_status avx512_bf16_prefill(const gdn_device *device, const gdn_prefill_run *run)
 {
-    return gdn_fused_prefill_run(&gdn_cpu_kernels_avx512_bf16, prefill_team(device, run), run);
+    return run_prefill(&gdn_cpu_kernels_avx512_bf16, device, run);
 }
 
 const gdn_implementation gdn_cpu_avx512_bf16_prefill = {
@@ -135,7 +151,7 @@ static bool avx512_bf16_supports_decode(const gdn_device *device, const gdn_prob
 }
 static gdn_status avx512_bf16_decode(const gdn_device *device, const gdn_decode_run *run)
 {
-    return gdn_fused_decode_run(&gdn_cpu_kernels_avx512_bf16, decode_team(device, run), run);
+    return run_decode(&gdn_cpu_kernels_avx512_bf16, device, run);
 }
 
 const gdn_implementation gdn_cpu_avx512_bf16_decode = {
@@ -157,12 +173,11 @@ static bool avx512_supports_prefill(const gdn_device *device, const gdn_problem 
 static gdn_status avx512_book_prefill(const gdn_device *device, const gdn_problem *problem, size_t max_workspace,
                                       gdn_choice *choice)
 {
-    (void)device;
-    return gdn_fused_prefill_book(&gdn_cpu_kernels_avx512, problem, max_workspace, choice);
+    return book_prefill(&gdn_cpu_kernels_avx512, device, problem, max_workspace, choice);
 }
 static gdn_status avx512_prefill(const gdn_device *device, const gdn_prefill_run *run)
 {
-    return gdn_fused_prefill_run(&gdn_cpu_kernels_avx512, prefill_team(device, run), run);
+    return run_prefill(&gdn_cpu_kernels_avx512, device, run);
 }
 static bool avx512_supports_decode(const gdn_device *device, const gdn_problem *problem, gdn_reason *reason)
 {
@@ -170,7 +185,7 @@ static bool avx512_supports_decode(const gdn_device *device, const gdn_problem *
 }
 static gdn_status avx512_decode(const gdn_device *device, const gdn_decode_run *run)
 {
-    return gdn_fused_decode_run(&gdn_cpu_kernels_avx512, decode_team(device, run), run);
+    return run_decode(&gdn_cpu_kernels_avx512, device, run);
 }
 
 const gdn_implementation gdn_cpu_avx512_prefill = {
@@ -198,12 +213,11 @@ static bool avx2_supports_prefill(const gdn_device *device, const gdn_problem *p
 static gdn_status avx2_book_prefill(const gdn_device *device, const gdn_problem *problem, size_t max_workspace,
                                     gdn_choice *choice)
 {
-    (void)device;
-    return gdn_fused_prefill_book(&gdn_cpu_kernels_avx2, problem, max_workspace, choice);
+    return book_prefill(&gdn_cpu_kernels_avx2, device, problem, max_workspace, choice);
 }
 static gdn_status avx2_prefill(const gdn_device *device, const gdn_prefill_run *run)
 {
-    return gdn_fused_prefill_run(&gdn_cpu_kernels_avx2, prefill_team(device, run), run);
+    return run_prefill(&gdn_cpu_kernels_avx2, device, run);
 }
 static bool avx2_supports_decode(const gdn_device *device, const gdn_problem *problem, gdn_reason *reason)
 {
@@ -211,7 +225,7 @@ static bool avx2_supports_decode(const gdn_device *device, const gdn_problem *pr
 }
 static gdn_status avx2_decode(const gdn_device *device, const gdn_decode_run *run)
 {
-    return gdn_fused_decode_run(&gdn_cpu_kernels_avx2, decode_team(device, run), run);
+    return run_decode(&gdn_cpu_kernels_avx2, device, run);
 }
 
 const gdn_implementation gdn_cpu_avx2_prefill = {
@@ -241,12 +255,11 @@ static bool neon_supports_prefill(const gdn_device *device, const gdn_problem *p
 static gdn_status neon_book_prefill(const gdn_device *device, const gdn_problem *problem, size_t max_workspace,
                                     gdn_choice *choice)
 {
-    (void)device;
-    return gdn_fused_prefill_book(&gdn_cpu_kernels_neon, problem, max_workspace, choice);
+    return book_prefill(&gdn_cpu_kernels_neon, device, problem, max_workspace, choice);
 }
 static gdn_status neon_prefill(const gdn_device *device, const gdn_prefill_run *run)
 {
-    return gdn_fused_prefill_run(&gdn_cpu_kernels_neon, prefill_team(device, run), run);
+    return run_prefill(&gdn_cpu_kernels_neon, device, run);
 }
 static bool neon_supports_decode(const gdn_device *device, const gdn_problem *problem, gdn_reason *reason)
 {
@@ -254,7 +267,7 @@ static bool neon_supports_decode(const gdn_device *device, const gdn_problem *pr
 }
 static gdn_status neon_decode(const gdn_device *device, const gdn_decode_run *run)
 {
-    return gdn_fused_decode_run(&gdn_cpu_kernels_neon, decode_team(device, run), run);
+    return run_decode(&gdn_cpu_kernels_neon, device, run);
 }
 
 const gdn_implementation gdn_cpu_neon_prefill = {
@@ -284,12 +297,11 @@ static bool scalar_supports_prefill(const gdn_device *device, const gdn_problem 
 static gdn_status scalar_book_prefill(const gdn_device *device, const gdn_problem *problem, size_t max_workspace,
                                       gdn_choice *choice)
 {
-    (void)device;
-    return gdn_fused_prefill_book(&gdn_cpu_kernels_scalar, problem, max_workspace, choice);
+    return book_prefill(&gdn_cpu_kernels_scalar, device, problem, max_workspace, choice);
 }
 static gdn_status scalar_prefill(const gdn_device *device, const gdn_prefill_run *run)
 {
-    return gdn_fused_prefill_run(&gdn_cpu_kernels_scalar, prefill_team(device, run), run);
+    return run_prefill(&gdn_cpu_kernels_scalar, device, run);
 }
 static bool scalar_supports_decode(const gdn_device *device, const gdn_problem *problem, gdn_reason *reason)
 {
@@ -298,7 +310,7 @@ static bool scalar_supports_decode(const gdn_device *device, const gdn_problem *
 }
 static gdn_status scalar_decode(const gdn_device *device, const gdn_decode_run *run)
 {
-    return gdn_fused_decode_run(&gdn_cpu_kernels_scalar, decode_team(device, run), run);
+    return run_decode(&gdn_cpu_kernels_scalar, device, run);
 }
 
 const gdn_implementation gdn_cpu_scalar_prefill = {

@@ -21,8 +21,6 @@ enum {
     DEFAULT_CHUNK = 16, /* kernels/README.md has the measurements */
     DEFAULT_CHUNK_BF16 = 32,
     DEFAULT_CHUNK_TILES = 64, /* of matrix tiles, which are worth their latency only in long products */
-    MAX_LANES = 64, /* threads that a plan books scratch for; a larger team uses so many */
-    STATE_BYTES = 256 << 10, /* of one item: a quarter of a usual second-level cache */
     /* Tokens that one item of a bundle after another advances by. What they read of a token stands side
      * by side in memory, and its page is found again as long as few others came between: the translations of all pages of
      * 8192 tokens would fill the caches by themselves. */
@@ -30,8 +28,7 @@ enum {
     PARAM_OFFSET = 0,
     PARAM_LANE_BYTES,
     PARAM_LANES,
-    PARAM_STATES, /* of one item */
-    PARAM_POOL, /* states of all lanes */
+    PARAM_POOL, /* panels of state of all lanes */
     PARAM_SEGMENTS /* offset of what segments share */
 };
 
@@ -74,52 +71,54 @@ static int chunk_of(const gdn_cpu_kernels *kernels, const gdn_problem *problem)
     return (hint + multiple - 1) / multiple * multiple;
 }
 
-gdn_status gdn_fused_prefill_book(const gdn_cpu_kernels *kernels, const gdn_problem *problem, size_t max_workspace,
-                                  gdn_choice *choice)
+static int64_t smaller(int64_t a, int64_t b)
+{
+    return a < b ? a : b;
+}
+
+/* Takes lanes and panels away until they fit in `room` bytes, which hold a lane with a panel: lanes with an item each come
+ * before longer bundles. */
+static void fit_lanes(size_t room, size_t work_bytes, size_t panel_bytes, int64_t item, int64_t *lanes, int64_t *pool)
+{
+    const size_t lane_bytes = work_bytes + (size_t)smaller(item, *pool / *lanes) * panel_bytes;
+    /* NOLINTNEXTLINE(clang-analyzer-core.DivideZero): a lane has a chunk's work, never nothing */
+    const int64_t fit = (int64_t)(room / lane_bytes);
+    *lanes = fit < 1 ? 1 : smaller(fit, *lanes);
+    *pool = smaller(*pool, (int64_t)((room - (size_t)*lanes * work_bytes) / panel_bytes));
+}
+
+gdn_status gdn_fused_prefill_book(const gdn_cpu_kernels *kernels, int threads, const gdn_problem *problem,
+                                  size_t max_workspace, gdn_choice *choice)
 {
     const int chunk = chunk_of(kernels, problem);
-    const size_t state_bytes = gdn_fused_state_floats(problem) * sizeof(float);
-    int states = (int)(STATE_BYTES / state_bytes);
-    states = states < 1 ? 1 : (states < problem->num_v_heads ? states : problem->num_v_heads);
-
-    /* No more lanes than there can be items. */
+    const size_t work_bytes = gdn_chunk_work_bytes(kernels, problem, chunk);
+    const size_t panel_bytes = gdn_fused_panel_floats(problem) * sizeof(float);
     const bool segments = problem->num_segments > 1;
-    int64_t lanes = MAX_LANES;
-    const int64_t smallest_items = (int64_t)problem->num_v_heads * gdn_fused_panels(problem);
-    if (!segments && problem->max_seqs < MAX_LANES && problem->max_seqs * smallest_items < lanes) {
-        lanes = problem->max_seqs * smallest_items;
-    }
-    if (segments) {
+    const int64_t runs = segments ? problem->num_segments : problem->max_seqs;
+    const int64_t panels = runs * problem->num_v_heads * gdn_fused_panels(problem);
+    int64_t lanes = smaller(threads, panels);
+    int64_t pool = segments ? 0 : lanes * gdn_fused_panels_of_thread(problem, panels, lanes);
+    if (segments) { /* they keep their states themselves */
         const size_t floats = gdn_fused_segment_floats(problem, chunk);
         choice->param[PARAM_SEGMENTS] =
             (int64_t)gdn_ledger_book(&choice->ledger, "segments", gdn_size_mul(floats, sizeof(float)));
-        states = 0; /* the segments' own */
     }
-    const size_t work_bytes = gdn_chunk_work_bytes(kernels, problem, chunk);
-    size_t lane_bytes = work_bytes + (size_t)states * state_bytes;
     if (max_workspace != 0) {
+        const size_t align = GDN_WORKSPACE_ALIGNMENT, least = work_bytes + (segments ? 0 : panel_bytes);
         const size_t room = max_workspace > choice->ledger.total ? max_workspace - choice->ledger.total : 0;
-        if (room < lane_bytes && !segments) {
-            states = 1;
-            lane_bytes = work_bytes + state_bytes;
-        }
-        const size_t align = GDN_WORKSPACE_ALIGNMENT;
-        /* NOLINTNEXTLINE(clang-analyzer-core.DivideZero): a lane has a chunk's work, never nothing */
-        const size_t fit = room / align * align / lane_bytes;
-        if (fit < 1) {
+        if (room / align * align < least) {
             return gdn_fail(GDN_ERROR_UNSUPPORTED, "max_workspace: %zu, must be at least %zu", max_workspace,
-                            choice->ledger.total + (lane_bytes + align - 1) / align * align);
+                            choice->ledger.total + (least + align - 1) / align * align);
         }
-        lanes = (int64_t)fit < lanes ? (int64_t)fit : lanes;
+        fit_lanes(room / align * align, work_bytes, panel_bytes, gdn_fused_widest_item(problem), &lanes, &pool);
     }
     choice->chunk_size = chunk;
     choice->wave_chunks = 0;
-    choice->param[PARAM_OFFSET] =
-        (int64_t)gdn_ledger_book(&choice->ledger, "fused prefill", gdn_size_mul((size_t)lanes, lane_bytes));
+    choice->param[PARAM_OFFSET] = (int64_t)gdn_ledger_book(&choice->ledger, "fused prefill",
+                                                           (size_t)lanes * work_bytes + (size_t)pool * panel_bytes);
     choice->param[PARAM_LANE_BYTES] = (int64_t)work_bytes;
     choice->param[PARAM_LANES] = lanes;
-    choice->param[PARAM_STATES] = states;
-    choice->param[PARAM_POOL] = lanes * states;
+    choice->param[PARAM_POOL] = pool;
     return GDN_OK;
 }
 
@@ -144,7 +143,7 @@ static void run_bundle(gdn_chunk_work *w, const gdn_prefill_run *run, const gdn_
         }
     }
     const int64_t span = count > 1 ? SPAN / w->chunk * w->chunk : s.seq.length;
-    const size_t item_floats = (size_t)run->choice->param[PARAM_STATES] * gdn_fused_state_floats(p);
+    const size_t item_floats = (size_t)gdn_fused_item_panels(cut) * gdn_fused_panel_floats(p);
     int64_t checkpoint = s.first_checkpoint, next_checkpoint = checkpoint;
     for (int64_t t = 0; t < s.seq.length; t += span, checkpoint = next_checkpoint) {
         const int64_t end = s.seq.length - t < span ? s.seq.length : t + span;
@@ -169,7 +168,7 @@ static gdn_chunk_work work_of(const gdn_cpu_kernels *kernels, const gdn_prefill_
     };
     gdn_chunk_work_place(&work, base + lane * param[PARAM_LANE_BYTES]);
     float *pool = (float *)(void *)(base + param[PARAM_LANES] * param[PARAM_LANE_BYTES]);
-    work.state = pool + (size_t)(lane * (param[PARAM_POOL] / team)) * gdn_fused_state_floats(run->problem);
+    work.state = pool + (size_t)(lane * (param[PARAM_POOL] / team)) * gdn_fused_panel_floats(run->problem);
     return work;
 }
 
@@ -202,12 +201,12 @@ static void run_lane(const gdn_cpu_kernels *kernels, const gdn_prefill_run *run,
 gdn_status gdn_fused_prefill_run(const gdn_cpu_kernels *kernels, int threads, const gdn_prefill_run *run)
 {
     const int64_t *param = run->choice->param;
-    int team = threads < param[PARAM_LANES] ? threads : (int)param[PARAM_LANES];
+    int team = (int)smaller(threads, param[PARAM_LANES]);
     gdn_item_cut cut = {0};
     if (run->problem->num_segments <= 1) {
-        cut = gdn_fused_choose_cut(run, team, (int)param[PARAM_STATES]);
-        team = cut.items < team ? (int)cut.items : team;
-        gdn_fused_choose_bundle(run, team, (int)param[PARAM_STATES], param[PARAM_POOL], &cut);
+        cut = gdn_fused_choose_cut(run, team, param[PARAM_POOL] / team);
+        team = (int)smaller(cut.items, team);
+        gdn_fused_choose_bundle(run, team, param[PARAM_POOL] / team, &cut);
     }
     /* A region of its own even for one thread: the loops inside must not bind to a region of the caller's. */
 #ifdef _OPENMP

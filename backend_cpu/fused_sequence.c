@@ -107,7 +107,7 @@ int64_t gdn_fused_run_span(gdn_chunk_work *w, const gdn_sequence_run *s, const g
                            int64_t first, int64_t end, const gdn_item_part *next, int64_t next_t, int64_t checkpoint)
 {
     const gdn_problem *p = w->problem;
-    const size_t state_floats = gdn_fused_state_floats(p);
+    const size_t head_floats = (size_t)(part->end_panel - part->first_panel) * gdn_fused_panel_floats(p);
     gdn_chunk_checkpoints checkpoints = {0};
     for (int64_t t = first; t < end; t += w->chunk) {
         const int tokens = end - t < w->chunk ? (int)(end - t) : w->chunk;
@@ -132,7 +132,7 @@ int64_t gdn_fused_run_span(gdn_chunk_work *w, const gdn_sequence_run *s, const g
                 gdn_chunk_pack(w, &s->seq, part->first_key + i / part->heads, t, tokens);
             }
             gdn_chunk_gates(w, &s->seq, hv, t, tokens);
-            gdn_chunk_panels(w, &s->seq, hv, t, tokens, state + (size_t)i * state_floats, part->first_panel,
+            gdn_chunk_panels(w, &s->seq, hv, t, tokens, state + (size_t)i * head_floats, part->first_panel,
                              part->end_panel, &step);
         }
     }

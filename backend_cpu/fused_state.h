@@ -9,14 +9,18 @@
 
 #include "kernels/kernels.h"
 
-/* Panels of a head's state, and floats of it. */
+/* Panels of a head's state, floats of one and of them all. */
 static inline int gdn_fused_panels(const gdn_problem *problem)
 {
     return (problem->head_v_dim + GDN_PANEL - 1) / GDN_PANEL;
 }
+static inline size_t gdn_fused_panel_floats(const gdn_problem *problem)
+{
+    return (size_t)problem->head_k_dim * GDN_PANEL;
+}
 static inline size_t gdn_fused_state_floats(const gdn_problem *problem)
 {
-    return (size_t)gdn_fused_panels(problem) * (size_t)problem->head_k_dim * GDN_PANEL;
+    return (size_t)gdn_fused_panels(problem) * gdn_fused_panel_floats(problem);
 }
 static inline int gdn_fused_panel_columns(const gdn_problem *problem, int panel)
 {

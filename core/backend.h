@@ -57,8 +57,9 @@ typedef struct gdn_decode_run {
 /* One way to compute an operation. `supports` says whether it takes the problem on this device and,
  * if not, why. `book` sizes its scratch within max_workspace (0: no cap; counted from ledger.total as
  * handed in) and returns UNSUPPORTED with a message naming the least it needs where the cap is too small;
- * it must not depend on thread counts. The run function does what was chosen, never falls back and
- * never allocates; it is reentrant (the workspace is the only memory it may share with itself). */
+ * the scratch may follow the device's thread count, results may not. The run function does what was
+ * chosen, never falls back and never allocates; it is reentrant (the workspace is the only memory it may
+ * share with itself). */
 typedef struct gdn_implementation {
     const char *name; /* "cpu.avx512", "cuda.fused_mma": what GDN_IMPL matches by prefix */
     const char *summary; /* one line for gdn_plan_describe */

@@ -1,6 +1,8 @@
 /* What plans may ask of the fused CPU implementations beside shapes: threads, segments, rounded products, capped scratch. */
 #include "fused_contexts.h"
 
+#include <stdlib.h>
+
 /* Thread counts cut the work by heads of a group and by panels of V: no cut may change a bit. */
 static void thread_counts_change_no_bit(void **unused)
 {
@@ -179,21 +181,89 @@ static void other_dims_are_refused_with_the_reason(void **unused)
     NO_COMPLAINTS(complaints);
 }
 
-/* A capped workspace means fewer lanes, with the same bits; one too small for a lane is refused. */
+static size_t workspace_of(int32_t threads, const gdn_problem *problem)
+{
+    gdn_context *context = context_with(NULL, threads);
+    gdn_plan *plan = NULL;
+    REQUIRE_OK(gdn_plan_create(&plan, context, problem));
+    const size_t size = gdn_plan_workspace_size(plan);
+    gdn_plan_destroy(&plan);
+    gdn_context_destroy(&context);
+    return size;
+}
+
+/* Scratch is for what can run at once: as many threads as the context has and the work is worth, each with its share of the
+ * states. */
+static void scratch_follows_the_threads_and_the_work(void **unused)
+{
+    (void)unused;
+    const size_t state = 1024 * 1024 * sizeof(float), thread = 512 << 10;
+    gdn_problem p;
+    REQUIRE_OK(gdn_problem_init(&p, 1, 1, 1024, 1024));
+    p.max_tokens = 1;
+    REQUIRE(workspace_of(1, &p) <= state + thread);
+    REQUIRE(workspace_of(2, &p) <= state + 2 * thread);
+    REQUIRE(workspace_of(64, &p) <= state + 32 * thread); /* 32 panels of columns */
+    p.max_tokens = 1000;
+    p.max_seqs = 1000;
+    REQUIRE(workspace_of(1, &p) <= state + thread);
+    REQUIRE(workspace_of(8, &p) <= 8 * (state + thread));
+
+    REQUIRE_OK(gdn_problem_init(&p, 1, 1, 128, 128));
+    p.max_tokens = 30;
+    REQUIRE(workspace_of(64, &p) == workspace_of(1, &p));
+
+    REQUIRE_OK(gdn_problem_init(&p, 1, 1, 1024, 1024));
+
+    p.operation = GDN_OPERATION_DECODE;
+    p.tokens_per_row = 1;
+    p.max_seqs = 1;
+    const size_t one = workspace_of(1, &p);
+    REQUIRE(one <= thread);
+    p.max_seqs = 1000;
+    REQUIRE(workspace_of(1, &p) == one);
+    REQUIRE(workspace_of(8, &p) <= 8 * one);
+}
+
+/* Down to the least cap that a plan takes: shorter bundles, fewer threads, then narrower items, with the same bits. */
 static void capped_workspaces_change_no_bit(void **unused)
 {
     (void)unused;
-    gdn_context *context = context_with(NULL, 4);
-    case_spec spec = {.label = "cap", .seed = 5, .num_k_heads = 2, .num_v_heads = 8, .head_k_dim = 64, .length = 100};
-    test_case free_of_it, capped;
-    case_build(&free_of_it, &spec);
-    int complaints = check_built_case(context, &free_of_it);
-    spec.max_workspace = 200 << 10;
-    case_build(&capped, &spec);
-    complaints += check_built_case(context, &capped) + same_results(&free_of_it, &capped);
-    case_free(&free_of_it);
-    case_free(&capped);
-    gdn_context_destroy(&context);
+    case_spec spec = {.label = "cap",
+                      .seed = 5,
+                      .num_k_heads = 3,
+                      .num_v_heads = 9,
+                      .head_k_dim = 64,
+                      .head_v_dim = 176,
+                      .lengths = LENGTHS(700, 0, 33),
+                      .num_seqs = 3};
+    int complaints = 0, caps = 0;
+    for (int32_t threads = 1; threads <= 4; threads += 3) {
+        gdn_context *context = context_with(NULL, threads);
+        test_case free_of_it;
+        spec.max_workspace = 0;
+        case_build(&free_of_it, &spec);
+        complaints += check_built_case(context, &free_of_it);
+        size_t cap = workspace_of(threads, &free_of_it.problem), least = 1;
+        gdn_problem p = free_of_it.problem;
+        gdn_plan *plan = NULL;
+        p.max_workspace = 1;
+        REQUIRE(gdn_plan_create(&plan, context, &p) == GDN_ERROR_UNSUPPORTED);
+        least = strtoull(strstr(gdn_last_error(), "at least ") + strlen("at least "), NULL, 10);
+        for (bool last = false; !last; caps++) {
+            cap = cap * 3 / 4;
+            last = cap <= least;
+            test_case capped;
+            spec.max_workspace = last ? least : cap;
+            case_build(&capped, &spec);
+            REQUIRE_OK(case_run(context, &capped, NULL));
+            complaints += same_results(&free_of_it, &capped);
+            case_free(&capped);
+        }
+        case_free(&free_of_it);
+        gdn_context_destroy(&context);
+    }
+    REQUIRE(caps > 6);
     NO_COMPLAINTS(complaints);
 }
 
@@ -201,7 +271,7 @@ static void capped_workspaces_change_no_bit(void **unused)
 static void a_cap_does_not_choose_the_implementation(void **unused)
 {
     (void)unused;
-    gdn_context *context = context_with(NULL, 2);
+    gdn_context *context = context_with(NULL, 16);
     case_spec spec = {.label = "cap of segments",
                       .seed = 6,
                       .num_k_heads = 4,
@@ -252,6 +322,7 @@ int main(void)
         cmocka_unit_test(bf16_products_where_asked_for),
         cmocka_unit_test(rounded_products_are_refused_where_there_are_none),
         cmocka_unit_test(other_dims_are_refused_with_the_reason),
+        cmocka_unit_test(scratch_follows_the_threads_and_the_work),
         cmocka_unit_test(capped_workspaces_change_no_bit),
         cmocka_unit_test(a_cap_does_not_choose_the_implementation),
     };
