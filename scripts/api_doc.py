@@ -15,6 +15,7 @@ PAGE = ROOT / "docs/api.md"
 
 SECTION = re.compile(r"/\* -+ (.+) \*/$")
 FUNCTION = re.compile(r"^(?:GDN_API|static inline) [^;{(]*?\b(gdn_[a-z0-9_]+)\(", re.MULTILINE)
+CONVENTION = re.compile(r"  ([A-Z][a-z]+) {2,}(.*)")  # "  Memory    is the caller's, ...", continued far indented
 
 
 def blocks(lines):
@@ -43,14 +44,22 @@ def split_comment(block):
 
 
 def prose(lines):
-    """Comment text as Markdown: indented lines (formulas, tables) become code, the rest paragraphs."""
-    out, code = [], False
+    """Comment text as Markdown: conventions become a list, other indented lines (formulas, tables) code, the rest
+    paragraphs."""
+    out, code, listed = [], False, False
     for line in lines:
-        indented = line.startswith("  ")
+        convention = CONVENTION.match(line)
+        if convention and not listed:
+            out.append("")
+        listed = bool(convention) or (listed and line.startswith(" " * 12))
+        indented = line.startswith("  ") and not listed
         if indented != code:
             out += ["", "```text"] if indented else ["```", ""]
             code = indented
-        out.append(line[2:] if indented else line)
+        if convention:
+            out.append(f"- **{convention[1]}** {convention[2]}")
+        else:
+            out.append("  " + line.strip() if listed else line[2:] if indented else line)
     if code:
         out.append("```")
     return out
@@ -92,8 +101,9 @@ def page():
         "",
         "<!-- Written by scripts/api_doc.py from include/gdn/gdn.h; change the header instead. -->",
         "",
-        "What `#include <gdn/gdn.h>` declares, in its order. docs/algorithm.md derives what is computed,",
-        "docs/numerics.md says how it is rounded, docs/environment.md lists the variables that are read.",
+        "What `#include <gdn/gdn.h>` declares, in its order; `<gdn/gdn_cuda.h>` has the calls with a `cudaStream_t`.",
+        "[algorithm.md](algorithm.md) derives what is computed, [numerics.md](numerics.md) says how it is rounded,",
+        "[environment.md](environment.md) lists the variables that are read.",
         "",
     ]
     head += prose(opening) + ["", "## Functions", ""]
