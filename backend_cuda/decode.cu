@@ -301,8 +301,22 @@ template <typename T, int K, bool k16Bit> struct Token {
             lane_sums<Map::kLanes, 3>(sums);
             k_norm = norm_factor(sums[1], p.qk_norm, p.qk_norm_eps);
             q_norm = norm_factor(sums[2], p.qk_norm, p.qk_norm_eps);
+            if (k_norm == 0.0f || q_norm == 0.0f) {
+                drop_longest(sums[0]);
+            }
         }
         qk = sums[0] * k_norm * q_norm;
+    }
+
+    /* A vector longer than float32 can say has the factor 0: it becomes 0, since sums over it may be infinite. */
+    __device__ __forceinline__ void drop_longest(float &q_dot_k)
+    {
+        q_dot_k = 0.0f;
+#pragma unroll
+        for (int i = 0; i < Map::kPerLane; ++i) {
+            k[i] = k_norm == 0.0f ? 0.0f : k[i];
+            q[i] = q_norm == 0.0f ? 0.0f : q[i];
+        }
     }
 
     /* The lane's part of a sum over a column. */

@@ -247,7 +247,9 @@ template <bool k16Bit> struct TokenLoads {
                 out[K + d] *= q_norm;
             }
         }
-        qk = warp_sum(qk) * k_norm * q_norm;
+        /* A vector longer than float32 can say has the factor 0, and may have any q.k. */
+        qk = warp_sum(qk);
+        qk = k_norm == 0.0f || q_norm == 0.0f ? 0.0f : qk * k_norm * q_norm;
         if (lane == 0) {
             const float gate = gate_value(gate_bits, p.gate.dtype);
             out[2 * K] =

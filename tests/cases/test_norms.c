@@ -143,22 +143,25 @@ static void long_vectors_normalise(void **unused)
 static void vectors_past_float32_become_zero(void **unused)
 {
     (void)unused;
-    for (int decode = 0; decode < 2; decode++) {
+    for (int which = 0; which < 4; which++) {
+        const bool decode = which % 2 != 0;
+        const int32_t dim = which < 2 ? 32 : 128;
         for (gdn_qk_norm norm = GDN_QK_NORM_RSQRT; norm <= GDN_QK_NORM_EPS_OUTSIDE; norm++) {
             const case_spec spec = {.label = "|k| = 3e38 and |q| = 1e30",
                                     .seed = 1105,
                                     .operation = decode ? GDN_OPERATION_DECODE : GDN_OPERATION_PREFILL,
                                     .num_k_heads = 1,
+                                    .head_k_dim = dim,
                                     .length = 66,
                                     .tokens_per_row = 16,
                                     .qk_norm = norm};
             test_case zero, longest;
             case_build(&zero, &spec);
             case_build(&longest, &spec);
-            for (int32_t d = 0; d < 32; d++) {
+            for (int32_t d = 0; d < dim; d++) {
                 case_put(&zero, CASE_K, 2, 0, d, 0);
                 case_put(&zero, CASE_Q, 7, 0, d, 0);
-                case_put(&longest, CASE_K, 2, 0, d, d == 3 ? 3e38 : 1);
+                case_put(&longest, CASE_K, 2, 0, d, d < 4 ? 3e38 : 1);
                 case_put(&longest, CASE_Q, 7, 0, d, 1e30);
             }
             NO_COMPLAINTS(check_built_case(test_context(), &zero));
