@@ -252,6 +252,8 @@ gdn_status gdn_cuda_enter(const gdn_device *device, gdn_cuda_guard *guard)
     }
     const cudaError_t pending = cudaGetLastError();
     if (pending != cudaSuccess) {
+        gdn_cuda_leave(guard);
+        guard->changed = false;
         return gdn_fail(GDN_ERROR_DEVICE, "a CUDA error was pending before this call: %s (%s)",
                         cudaGetErrorName(pending), cudaGetErrorString(pending));
     }

@@ -24,7 +24,9 @@ typedef struct gdn_cuda_device {
     void *context; /* CUcontext: the device's primary context, retained while open */
     int32_t compute_capability; /* 90 for 9.0 */
     int32_t num_sms;
-    int64_t shared_bytes_per_block; /* with opt-in */
+    /* With opt-in. A kernel whose blocks ask for different amounts is allowed the largest of them on every launch: host threads
+     * set that side by side, and a launch fails where the last to set it set less than it needs. */
+    int64_t shared_bytes_per_block;
     int64_t l2_bytes;
 
     gdn_cublas *cublas; /* NULL unless OPEN */
@@ -37,7 +39,8 @@ static inline const gdn_cuda_device *gdn_cuda_device_of(const gdn_device *device
 }
 
 /* Makes the device's context current for the calling thread and remembers the caller's; leave puts that back.
- * Enter also refuses to work on top of an error that an earlier call left pending: it is reported, once, by name. */
+ * Enter also refuses to work on top of an error that an earlier call left pending: it is reported, once, by name. Where enter
+ * fails there is nothing to leave, and leaving does nothing. */
 typedef struct gdn_cuda_guard {
     void *previous;
     bool changed;

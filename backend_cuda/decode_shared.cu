@@ -15,6 +15,8 @@ namespace
 {
 
 constexpr int kThreads = 128;
+constexpr int kMostShared =
+    65536; /* bytes: more than any launch asks for (see impl_decode.c), less than any device has */
 
 /* Neighbouring threads move neighbouring elements of memory, whichever way the state is stored. */
 struct TileWalk {
@@ -214,8 +216,8 @@ size_t shared_bytes(const gdn_decode_params *decode)
 int gdn_decode_shared_launch(const gdn_decode_params *decode, struct CUstream_st *stream)
 {
     const size_t smem = gdn::shared_bytes(decode);
-    const cudaError_t error = cudaFuncSetAttribute(gdn::decode_shared_kernel,
-                                                   cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(smem));
+    const cudaError_t error =
+        cudaFuncSetAttribute(gdn::decode_shared_kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, gdn::kMostShared);
     if (error != cudaSuccess) {
         return error;
     }

@@ -103,6 +103,7 @@ typedef struct gdn_fused_prefill {
     int32_t stages; /* state_output: chunks in shared memory, 1..4 */
     float one; /* 1 */
     int32_t lanes; /* state_output: sequences that are worked on at once, at most */
+    int32_t shared_bytes; /* shared memory that a block of the device may have */
 } gdn_fused_prefill;
 
 /* Checkpoints every `interval` tokens: fills bases[num_seqs]. */

@@ -542,8 +542,9 @@ template <typename T, int K> cudaError_t launch(const gdn_fused_prefill &p, cuda
     const size_t smem = gdn_fused_intra_smem(K, p.heads_per_block);
     const int64_t groups = (p.heads_per_group + p.heads_per_block - 1) / p.heads_per_block;
     const int64_t blocks = p.wave_slots * groups * p.num_k_heads;
+    const size_t most = gdn_fused_intra_smem(K, GDN_FUSED_MAX_HEADS_PER_BLOCK);
     const cudaError_t error =
-        cudaFuncSetAttribute(intra_kernel<T, K>, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(smem));
+        cudaFuncSetAttribute(intra_kernel<T, K>, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(most));
     if (error != cudaSuccess) {
         return error;
     }

@@ -137,7 +137,7 @@ template <typename T, int K, bool kCheckpoints> cudaError_t launch(const gdn_fus
 {
     const size_t smem = gdn_fused_state_output_smem(K, p.warps, p.stages);
     const cudaError_t error = cudaFuncSetAttribute(state_output_kernel<T, K, kCheckpoints>,
-                                                   cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(smem));
+                                                   cudaFuncAttributeMaxDynamicSharedMemorySize, p.shared_bytes);
     if (error != cudaSuccess) {
         return error;
     }

@@ -118,10 +118,6 @@ static gdn_status launch(const gdn_decode_run *run)
 {
     struct CUstream_st *const stream = run->stream;
     gdn_decode_params p = params_of(run);
-    if (p.num_rows == 0) {
-        GDN_CUDA_TRY((cudaError_t)gdn_decode_report_launch(&p, stream));
-        return GDN_OK;
-    }
     if (p.checked) {
         GDN_CUDA_TRY((cudaError_t)gdn_decode_check_launch(&p, stream));
     }

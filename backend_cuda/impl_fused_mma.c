@@ -289,6 +289,7 @@ static gdn_status launch(const gdn_device *device, const gdn_prefill_run *run)
     const gdn_choice *const choice = run->choice;
     struct CUstream_st *const stream = run->stream;
     gdn_fused_prefill p = fused_of(run);
+    p.shared_bytes = (int32_t)gdn_cuda_device_of(device)->shared_bytes_per_block;
     const int64_t bound = slot_bound(args->num_seqs, args->total_tokens);
     int64_t used = 0;
     GDN_TRY(gdn_cuda_schedule(device, run, GDN_FUSED_CHUNK, (gdn_chunk *)(uintptr_t)p.chunks, bound, &used));

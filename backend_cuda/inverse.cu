@@ -120,9 +120,9 @@ gdn_status gdn_cuda_inverse(const gdn_device *device, const gdn_prefill_run *run
     }
     const size_t row_bytes = kBlock * static_cast<size_t>(chunk_size) * sizeof(float);
     const size_t bytes = row_bytes + static_cast<size_t>(chunk_size) * (chunk_size + 1) * sizeof(float);
-    if (bytes <= static_cast<size_t>(gdn_cuda_device_of(device)->shared_bytes_per_block)) {
-        GDN_CUDA_TRY(cudaFuncSetAttribute(inverse_kernel<true>, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                          static_cast<int>(bytes)));
+    const int most = static_cast<int>(gdn_cuda_device_of(device)->shared_bytes_per_block);
+    if (bytes <= static_cast<size_t>(most)) {
+        GDN_CUDA_TRY(cudaFuncSetAttribute(inverse_kernel<true>, cudaFuncAttributeMaxDynamicSharedMemorySize, most));
         inverse_kernel<true><<<grid_size(count), kThreads, bytes, stream_of(run)>>>(A, count, chunk_size);
     } else {
         inverse_kernel<false><<<grid_size(count), kThreads, row_bytes, stream_of(run)>>>(A, count, chunk_size);
