@@ -24,6 +24,8 @@ gdn_context *gpu_context(int device)
 
 void gpu_upload(staged_case *stage, cudaStream_t stream)
 {
+    /* The stage filled its memory on the default stream, which a stream of the test may not wait for. */
+    REQUIRE_OK(gdn_synchronize(stage->context, NULL));
     for (int32_t i = 0; i < CASE_NUM_OPERANDS; i++) {
         if (stage->base[i] != NULL) {
             REQUIRE_OK(gdn_memory_copy(stage->context, stage->base[i], stage->c->buffer[i].before,

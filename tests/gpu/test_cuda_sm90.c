@@ -1,5 +1,6 @@
 /* The Hopper prefill by its name: what it chooses by the batch, the multiprocessors and the workspace changes no bit. It runs
- * half of V a block or all of it, cuts sequences in two or not, and works in waves; graphs and streams meet all of that. */
+ * half of V a block or all of it, with prep in the same kernel or not, cuts sequences in two or not, and works in waves; graphs
+ * and streams meet all of that. */
 #include "gpu_tools.h"
 
 #include "harness/slices.h"
@@ -61,7 +62,7 @@ static int compare_with_alone(case_spec spec, const int64_t *lengths, int64_t nu
     return complaints;
 }
 
-/* A long sequence alone is cut in two, among others it is not; short ones among many are run with all of V a block. */
+/* A long sequence alone is cut in two, among others it is not. */
 static void a_sequence_has_its_bits_in_any_batch(void **state)
 {
     (void)state;
@@ -78,6 +79,44 @@ static void segments_come_in_any_batch(void **state)
     spec.num_k_heads = 2;
     spec.num_v_heads = 8;
     NO_COMPLAINTS(compare_with_alone(spec, lengths, COUNT_OF(lengths)));
+}
+
+/* Many short sequences, as the plan's bounds would have it: half of V a block where one sequence might have all tokens, the
+ * fused kernel where none has many, all of V a block where the workspace has no room for that. With more than 512 sequences
+ * the fused kernel takes them in their order, with fewer the longest first. */
+static void forms_change_no_bit(void **state)
+{
+    (void)state;
+    enum { MOST = 600, LONGEST = 130 };
+    const int64_t counts[] = {264, MOST};
+    int64_t lengths[MOST];
+    int complaints = 0;
+    for (size_t i = 0; i < COUNT_OF(counts); i++) {
+        test_random random = random_stream(71, (uint64_t)i);
+        for (int64_t n = 0; n < counts[i]; n++) {
+            lengths[n] = n % 37 == 5 ? 0 : random_index(&random, counts[i] == MOST ? 40 : 90);
+        }
+        lengths[100] = LONGEST;
+        case_spec spec = base_spec();
+        spec.num_k_heads = 1;
+        spec.num_v_heads = 2;
+        spec.lengths = lengths;
+        spec.num_seqs = counts[i];
+        test_case half, fused, whole;
+        case_build(&half, &spec);
+        spec.max_seqlen = LONGEST;
+        case_build(&fused, &spec);
+        spec.max_workspace = 450000; /* waves of four chunks */
+        case_build(&whole, &spec);
+        run(&half);
+        run(&fused);
+        run(&whole);
+        complaints += same_results(&half, &fused) + same_results(&half, &whole);
+        case_free(&half);
+        case_free(&fused);
+        case_free(&whole);
+    }
+    NO_COMPLAINTS(complaints);
 }
 
 /* In several waves, each of which cuts what it has of the sequence in two, as in one. */
@@ -227,6 +266,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_sequence_has_its_bits_in_any_batch),
         cmocka_unit_test(segments_come_in_any_batch),
+        cmocka_unit_test(forms_change_no_bit),
         cmocka_unit_test(waves_change_no_bit),
         cmocka_unit_test(waves_are_right),
         cmocka_unit_test(replays_follow_the_lengths),

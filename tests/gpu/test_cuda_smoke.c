@@ -66,24 +66,69 @@ static void prefill(void **state)
     NO_COMPLAINTS(complaints);
 }
 
+/* As many short sequences as fill a Hopper device, which takes them in one kernel: equal ones, and others that it sorts. */
+static void prefill_of_a_full_device(void **state)
+{
+    (void)state;
+    enum { EQUAL = 66, PACKED = 132 };
+    int64_t lengths[PACKED];
+    for (int64_t n = 0; n < PACKED; n++) {
+        lengths[n] = n == 7 ? 0 : 20 + n * 29 % 80;
+    }
+    const case_spec equal = {.label = "smoke, full device",
+                             .seed = 150,
+                             .num_k_heads = 1,
+                             .num_v_heads = 2,
+                             .head_k_dim = 128,
+                             .dtype = GDN_DTYPE_F16,
+                             .length = 70,
+                             .num_seqs = EQUAL,
+                             .max_seqlen = 70,
+                             .equal_length = true,
+                             .checkpoint_form = GDN_CHECKPOINT_EVERY,
+                             .checkpoint_interval = 64};
+    const case_spec packed = {.label = "smoke, full device, packed",
+                              .seed = 151,
+                              .num_k_heads = 1,
+                              .num_v_heads = 2,
+                              .head_k_dim = 128,
+                              .dtype = GDN_DTYPE_BF16,
+                              .lengths = lengths,
+                              .num_seqs = PACKED,
+                              .max_seqlen = 99,
+                              .qk_norm = GDN_QK_NORM_RSQRT,
+                              .gate_form = GDN_GATE_RAW,
+                              .beta_form = GDN_BETA_LOGIT,
+                              .state_form = GDN_STATE_POOL,
+                              .in_place = true};
+    NO_COMPLAINTS(check_on("", &equal) + check_on("", &packed));
+}
+
 static void decode(void **state)
 {
     (void)state;
-    const gdn_dtype types[] = {GDN_DTYPE_F32, GDN_DTYPE_BF16};
+    const gdn_dtype types[] = {GDN_DTYPE_F32, GDN_DTYPE_BF16, GDN_DTYPE_F16};
+    const int32_t dims[] = {64, 128, 256, 20};
+    const int32_t num_tokens[] = {3, 0, 1};
     int complaints = 0;
     for (size_t i = 0; i < COUNT_OF(types); i++) {
-        const case_spec spec = {.label = "smoke, decode",
-                                .seed = 200 + i,
-                                .operation = GDN_OPERATION_DECODE,
-                                .num_k_heads = 1,
-                                .num_v_heads = 2,
-                                .head_k_dim = 64,
-                                .dtype = types[i],
-                                .num_seqs = 3,
-                                .tokens_per_row = 3,
-                                .qk_norm = GDN_QK_NORM_RSQRT,
-                                .state_form = GDN_STATE_POOL};
-        complaints += check_case(&spec);
+        for (size_t j = 0; j < COUNT_OF(dims); j++) {
+            const case_spec spec = {.label = "smoke, decode",
+                                    .seed = 200 + 10 * i + j,
+                                    .operation = GDN_OPERATION_DECODE,
+                                    .num_k_heads = 1,
+                                    .num_v_heads = 2,
+                                    .head_k_dim = dims[j],
+                                    .head_v_dim = 36,
+                                    .dtype = types[i],
+                                    .state_dtype = types[(i + j) % 3],
+                                    .num_seqs = 3,
+                                    .tokens_per_row = 3,
+                                    .num_tokens = num_tokens,
+                                    .qk_norm = GDN_QK_NORM_RSQRT,
+                                    .state_form = GDN_STATE_POOL};
+            complaints += check_case(&spec);
+        }
     }
     NO_COMPLAINTS(complaints);
 }
@@ -94,6 +139,7 @@ int main(void)
     gdn_context_destroy(&probe);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(prefill),
+        cmocka_unit_test(prefill_of_a_full_device),
         cmocka_unit_test(decode),
     };
     return cmocka_run_group_tests_name("cuda smoke", tests, NULL, NULL);

@@ -42,7 +42,7 @@ static int differs(staged_case *stage, const test_case *expected)
     return 0;
 }
 
-/* A 50 ms kernel, then the copies that fill the inputs, then the call: on a stream that waits for no other. */
+/* A 200 ms kernel, then the copies that fill the inputs, then the call: on a stream that waits for no other. */
 static void work_follows_what_is_on_its_stream(void **state)
 {
     (void)state;
@@ -70,7 +70,7 @@ static void work_follows_what_is_on_its_stream(void **state)
     cudaStream_t stream;
     REQUIRE_CUDA(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
     stage.prefill.stream = stream;
-    gpu_spin(stream, 50);
+    gpu_spin(stream, 200);
     for (int32_t i = 0; i < CASE_NUM_OPERANDS; i++) {
         if (stage.base[i] != NULL) {
             REQUIRE_OK(
