@@ -133,15 +133,25 @@ static void set_segments(gdn_sm90_prefill *p, const gdn_prefill_run *run, bool o
     p->segment_E = (float *)(run->workspace + choice->param[PARAM_SEGMENT_E]);
 }
 
+/* Tokens that the longest sequence may have. */
+static int64_t longest_sequence(const gdn_prefill_run *run)
+{
+    const gdn_problem *const problem = run->problem;
+    const int64_t total = run->args->total_tokens;
+    if (problem->cu_seqlens_dtype == GDN_DTYPE_NONE) {
+        return total / run->args->num_seqs;
+    }
+    return problem->max_seqlen > 0 && problem->max_seqlen < total ? problem->max_seqlen : total;
+}
+
 /* Whether blocks with all of V are the faster ones. A chunk takes them 1.95 times as long as half of it does (measured where
  * memory bounds both), so there must be enough sequences and heads to fill the multiprocessors without halves, and no sequence
  * so long that its own chunks are what takes the time. The bits are the same. */
 static bool whole_pays(const gdn_prefill_run *run, int32_t num_sms)
 {
-    const gdn_problem *const problem = run->problem;
-    const int64_t total = run->args->total_tokens;
-    const int64_t longest = problem->max_seqlen > 0 && problem->max_seqlen < total ? problem->max_seqlen : total;
-    const int64_t share = total * problem->num_v_heads / num_sms; /* tokens of one head a multiprocessor */
+    const int64_t longest = longest_sequence(run);
+    const int64_t share = /* tokens of one head a multiprocessor */
+        run->args->total_tokens * run->problem->num_v_heads / num_sms;
     const int64_t half = longest > 2 * share ? longest : 2 * share;
     const int64_t whole = longest > share ? longest : share;
     return 39 * whole < 20 * half;
@@ -152,15 +162,14 @@ static bool whole_pays(const gdn_prefill_run *run, int32_t num_sms)
 static bool fused_pays(const gdn_prefill_run *run, int32_t num_sms)
 {
     enum { FUSED_CHUNK = 290, HALF_CHUNK = 112, PREP_CHUNKS = 85 /* of 100 */ };
-    const gdn_problem *const problem = run->problem;
     const int64_t total = run->args->total_tokens;
-    const int64_t longest = problem->max_seqlen > 0 && problem->max_seqlen < total ? problem->max_seqlen : total;
-    const int64_t items = run->args->num_seqs * problem->num_v_heads;
+    const int64_t longest = longest_sequence(run);
+    const int64_t items = run->args->num_seqs * run->problem->num_v_heads;
     const int64_t mean = total / run->args->num_seqs;
     const int64_t whole = (items + num_sms - 1) / num_sms * mean; /* tokens of the fullest multiprocessor */
     const int64_t half = (2 * items + num_sms - 1) / num_sms * mean;
     return FUSED_CHUNK * (whole > longest ? whole : longest) <
-           HALF_CHUNK * (half > longest ? half : longest) + PREP_CHUNKS * total * problem->num_v_heads / 100;
+           HALF_CHUNK * (half > longest ? half : longest) + PREP_CHUNKS * total * run->problem->num_v_heads / 100;
 }
 
 /* Everything at once by the fused kernel, whose gates go where the records of waves would. */
