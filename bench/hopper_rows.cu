@@ -320,9 +320,11 @@ void walk(const Settings &settings, gdn_context *context, const std::vector<cons
         const gdn_problem problem = problem_of(*r);
         gdn_plan *plan = nullptr;
         check(gdn_plan_create(&plan, context, &problem), r->name);
-        char description[64] = "";
+        char description[4096] = "";
+        static const char kChosen[] = "implementation: ";
         (void)gdn_plan_describe(plan, description, sizeof(description), nullptr);
-        const char *const chosen = strchr(description, ' ') ? strchr(description, ' ') + 1 : description;
+        const char *const line = strstr(description, kChosen);
+        const char *const chosen = line != nullptr ? line + strlen(kChosen) : "?";
 
         arena->clear();
         const size_t workspace_size = gdn_plan_workspace_size(plan);
@@ -380,7 +382,6 @@ void walk(const Settings &settings, gdn_context *context, const std::vector<cons
         gdn_plan_destroy(&plan);
     }
     summarise(name, rows, results, worst_o, worst_state, workspace_most);
-    fflush(stdout);
 }
 
 bool read_options(Settings *settings, int argc, char **argv)
@@ -423,6 +424,7 @@ bool read_options(Settings *settings, int argc, char **argv)
 
 int main(int argc, char **argv)
 {
+    setvbuf(stdout, nullptr, _IOLBF, 0); /* rows are there as they come, in a file too */
     Settings settings;
     if (!read_options(&settings, argc, argv)) {
         fprintf(stderr,
