@@ -3,10 +3,9 @@
 
 #include "cuda_device.h"
 #include "cuda_error.h"
+#include "cuda_refusal.h"
 #include "decode.h"
 #include "impl_fused_mma.h"
-
-#include <stdio.h>
 
 /* Room for the tokens whose q and k a block of the general kernel keeps at once. */
 #define GROUP_FLOATS 6144
@@ -37,9 +36,7 @@ static bool supports(const gdn_device *device, const gdn_problem *problem, gdn_r
     const int64_t blocks_per_row = (int64_t)problem->num_v_heads * (problem->head_v_dim / GDN_DECODE_LEAST_COLUMNS + 1);
     (void)device;
     if (problem->max_seqs > (INT32_MAX - 1) / blocks_per_row) {
-        (void)snprintf(reason->text, sizeof(reason->text), "max_seqs %lld needs more than 2^31 blocks",
-                       (long long)problem->max_seqs);
-        return false;
+        return gdn_cuda_refuse(reason, "max_seqs %lld needs more than 2^31 blocks", (long long)problem->max_seqs);
     }
     return true;
 }
@@ -52,17 +49,6 @@ static gdn_status book(const gdn_device *device, const gdn_problem *problem, siz
     (void)max_workspace;
     choice->chunk_size = 0;
     return GDN_OK;
-}
-
-static gdn_fused_operand operand_of(const gdn_layout *layout, const void *data, int32_t tokens_per_row)
-{
-    gdn_fused_operand operand;
-    operand.data = (void *)(uintptr_t)data;
-    operand.dtype = (int32_t)layout->dtype;
-    operand.row_stride = layout->row_stride != 0 ? layout->row_stride : tokens_per_row * layout->token_stride;
-    operand.token_stride = layout->token_stride;
-    operand.head_stride = layout->head_stride;
-    return operand;
 }
 
 static gdn_decode_params params_of(const gdn_decode_run *run)
@@ -85,12 +71,12 @@ static gdn_decode_params params_of(const gdn_decode_run *run)
     p.qk_norm = (int32_t)problem->qk_norm;
     p.beta_scale = problem->beta_scale;
     p.qk_norm_eps = problem->qk_norm_eps;
-    p.q = operand_of(&problem->q, args->q, T);
-    p.k = operand_of(&problem->k, args->k, T);
-    p.v = operand_of(&problem->v, args->v, T);
-    p.o = operand_of(&problem->o, args->o, T);
-    p.gate = operand_of(&problem->gate, args->gate, T);
-    p.beta = operand_of(&problem->beta, args->beta, T);
+    p.q = gdn_fused_operand_of(&problem->q, args->q, T);
+    p.k = gdn_fused_operand_of(&problem->k, args->k, T);
+    p.v = gdn_fused_operand_of(&problem->v, args->v, T);
+    p.o = gdn_fused_operand_of(&problem->o, args->o, T);
+    p.gate = gdn_fused_operand_of(&problem->gate, args->gate, T);
+    p.beta = gdn_fused_operand_of(&problem->beta, args->beta, T);
     p.A_log = args->A_log;
     p.dt_bias = args->dt_bias;
     p.num_tokens = args->num_tokens;

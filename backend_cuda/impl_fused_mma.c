@@ -3,9 +3,8 @@
 #include "cuda_backend.h"
 #include "cuda_device.h"
 #include "cuda_error.h"
+#include "cuda_refusal.h"
 #include "fused_prefill.h"
-
-#include <stdio.h>
 
 /* What book() decides. */
 enum {
@@ -22,25 +21,14 @@ enum {
 /* Records of a wave take no more than this unless the caller's cap is lower: enough work to hide a wave's start. */
 #define DEFAULT_RECORD_BYTES ((size_t)256 << 20)
 
-static bool refuse(gdn_reason *reason, const char *format, ...) GDN_PRINTF(2, 3);
-
-static bool refuse(gdn_reason *reason, const char *format, ...)
-{
-    va_list args;
-    va_start(args, format);
-    (void)vsnprintf(reason->text, sizeof(reason->text), format, args);
-    va_end(args);
-    return false;
-}
-
 /* Rows are moved in 16-byte pieces. */
 static bool check_rows(const gdn_layout *layout, const char *name, gdn_reason *reason)
 {
     if (layout->alignment < 16) {
-        return refuse(reason, "%s: alignment %u, needs 16", name, layout->alignment);
+        return gdn_cuda_refuse(reason, "%s: alignment %u, needs 16", name, layout->alignment);
     }
     if (layout->row_stride % 8 != 0 || layout->token_stride % 8 != 0 || layout->head_stride % 8 != 0) {
-        return refuse(reason, "%s: a stride is not a multiple of 8 elements", name);
+        return gdn_cuda_refuse(reason, "%s: a stride is not a multiple of 8 elements", name);
     }
     return true;
 }
@@ -91,29 +79,18 @@ static void choose_blocks(const gdn_cuda_device *cuda, const gdn_problem *proble
 static bool supports(const gdn_device *device, const gdn_problem *problem, gdn_reason *reason)
 {
     const gdn_cuda_device *const cuda = gdn_cuda_device_of(device);
-    const gdn_dtype dtype = problem->q.dtype;
     if (cuda->compute_capability < 80) {
-        return refuse(reason, "compute capability %d.%d, needs 8.0", cuda->compute_capability / 10,
-                      cuda->compute_capability % 10);
+        return gdn_cuda_refuse(reason, "compute capability %d.%d, needs 8.0", cuda->compute_capability / 10,
+                               cuda->compute_capability % 10);
     }
-    if (dtype != GDN_DTYPE_BF16 && dtype != GDN_DTYPE_F16) {
-        return refuse(reason, "q, k, v are neither bf16 nor f16");
-    }
-    if (problem->o.dtype != dtype) {
-        return refuse(reason, "o has not the element type of q");
-    }
-    if (problem->numerics != GDN_NUMERICS_DEFAULT &&
-        !(problem->numerics == GDN_NUMERICS_BF16 && dtype == GDN_DTYPE_BF16)) {
-        return refuse(reason, "numerics asks for other operands than q's type");
+    if (!gdn_cuda_takes_16_bit_products(problem, reason)) {
+        return false;
     }
     if (problem->head_k_dim != 64 && problem->head_k_dim != 128 && problem->head_k_dim != 256) {
-        return refuse(reason, "head_k_dim %d, needs 64, 128 or 256", problem->head_k_dim);
+        return gdn_cuda_refuse(reason, "head_k_dim %d, needs 64, 128 or 256", problem->head_k_dim);
     }
     if (problem->head_v_dim % 16 != 0) {
-        return refuse(reason, "head_v_dim %d is not a multiple of 16", problem->head_v_dim);
-    }
-    if (problem->num_segments > 1) {
-        return refuse(reason, "num_segments %d, sequences are not cut here", problem->num_segments);
+        return gdn_cuda_refuse(reason, "head_v_dim %d is not a multiple of 16", problem->head_v_dim);
     }
     if (!check_rows(&problem->q, "q", reason) || !check_rows(&problem->k, "k", reason) ||
         !check_rows(&problem->v, "v", reason) || !check_rows(&problem->o, "o", reason)) {
@@ -122,12 +99,13 @@ static bool supports(const gdn_device *device, const gdn_problem *problem, gdn_r
     const size_t shared = (size_t)cuda->shared_bytes_per_block;
     if (stages_within(problem->head_k_dim, 1, shared) == 0 ||
         gdn_fused_intra_smem(problem->head_k_dim, GDN_FUSED_MAX_HEADS_PER_BLOCK) > shared) {
-        return refuse(reason, "head_k_dim %d needs more shared memory than a block can have here", problem->head_k_dim);
+        return gdn_cuda_refuse(reason, "head_k_dim %d needs more shared memory than a block can have here",
+                               problem->head_k_dim);
     }
     /* 2^20 slots of 2^10 heads are far past any memory; it keeps grids within 31 bits. */
     if (problem->max_tokens / GDN_FUSED_CHUNK + problem->max_seqs > INT32_MAX / 2 ||
         problem->max_seqs * problem->num_v_heads > INT32_MAX / (problem->head_v_dim / 16)) {
-        return refuse(reason, "max_tokens or max_seqs is too large");
+        return gdn_cuda_refuse(reason, "max_tokens or max_seqs is too large");
     }
     return true;
 }
@@ -200,13 +178,12 @@ gdn_fused_state gdn_fused_state_of(const gdn_state_layout *layout, void *data)
     return state;
 }
 
-/* `rows` tokens belong to each sequence of an equal-length batch. */
-static gdn_fused_operand operand_of(const gdn_layout *layout, const void *data, int64_t rows)
+gdn_fused_operand gdn_fused_operand_of(const gdn_layout *layout, const void *data, int64_t tokens)
 {
     gdn_fused_operand operand;
     operand.data = (void *)(uintptr_t)data;
     operand.dtype = (int32_t)layout->dtype;
-    operand.row_stride = layout->row_stride != 0 ? layout->row_stride : rows * layout->token_stride;
+    operand.row_stride = gdn_row_stride(layout, tokens);
     operand.token_stride = layout->token_stride;
     operand.head_stride = layout->head_stride;
     return operand;
@@ -233,12 +210,12 @@ static gdn_fused_prefill fused_of(const gdn_prefill_run *run)
     p.beta_scale = problem->beta_scale;
     p.qk_norm_eps = problem->qk_norm_eps;
     p.equal_length = problem->cu_seqlens_dtype == GDN_DTYPE_NONE;
-    p.q = operand_of(&problem->q, args->q, rows);
-    p.k = operand_of(&problem->k, args->k, rows);
-    p.v = operand_of(&problem->v, args->v, rows);
-    p.o = operand_of(&problem->o, args->o, rows);
-    p.gate = operand_of(&problem->gate, args->gate, rows);
-    p.beta = operand_of(&problem->beta, args->beta, rows);
+    p.q = gdn_fused_operand_of(&problem->q, args->q, rows);
+    p.k = gdn_fused_operand_of(&problem->k, args->k, rows);
+    p.v = gdn_fused_operand_of(&problem->v, args->v, rows);
+    p.o = gdn_fused_operand_of(&problem->o, args->o, rows);
+    p.gate = gdn_fused_operand_of(&problem->gate, args->gate, rows);
+    p.beta = gdn_fused_operand_of(&problem->beta, args->beta, rows);
     p.A_log = args->A_log;
     p.dt_bias = args->dt_bias;
     p.initial_state = gdn_fused_state_of(&problem->state, args->state);
