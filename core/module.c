@@ -29,6 +29,14 @@ static void add_reason(char *reason, size_t size, const char *path, const char *
     }
 }
 
+/* What comes after "path: " in a message that begins with it. */
+static const char *without_path(const char *message, const char *path)
+{
+    const size_t length = strlen(path);
+    return strncmp(message, path, length) == 0 && strncmp(message + length, ": ", 2) == 0 ? message + length + 2
+                                                                                          : message;
+}
+
 static const gdn_backend *load_file(const char *path, const char *name, char *reason, size_t reason_size)
 {
     struct stat status;
@@ -44,7 +52,7 @@ static const gdn_backend *load_file(const char *path, const char *name, char *re
     void *const handle = dlopen(path, RTLD_NOW | RTLD_LOCAL);
     if (handle == NULL) {
         const char *const why = dlerror();
-        add_reason(reason, reason_size, path, why != NULL ? why : "does not load");
+        add_reason(reason, reason_size, path, why != NULL ? without_path(why, path) : "does not load");
         return NULL;
     }
     /* ISO C has no conversion from an object pointer to a function pointer; POSIX guarantees this one. */
@@ -70,13 +78,7 @@ static const gdn_backend *load_file(const char *path, const char *name, char *re
         dlclose(handle);
         return NULL;
     }
-    /* Pin it: this second handle is never closed, and dropping the first then unloads nothing. */
-    void *const pinned = dlopen(path, RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
-    if (pinned != NULL) {
-        dlclose(pinned);
-    }
-    dlclose(handle);
-    return backend;
+    return backend; /* the handle stays open: a module is never unloaded */
 }
 
 /* The program's own file, whatever name it was started by. */

@@ -144,8 +144,8 @@ static void bad_modules_are_passed_over_with_one_clear_line(void **unused)
                  {"wrong_version", "version 1"},
                  {"wrong_name", "abacus"},
                  {"no_symbol", "gdn_backend_entry"},
-                 {"empty_file", "libgdn_cuda.so"},
-                 {"text", "libgdn_cuda.so"},
+                 {"empty_file", "libgdn_cuda.so: "},
+                 {"text", "libgdn_cuda.so: "},
                  {"folder", "not a file"},
                  {"nowhere", "no such file"}};
     for (size_t i = 0; i < COUNT_OF(table); i++) {
@@ -154,6 +154,10 @@ static void bad_modules_are_passed_over_with_one_clear_line(void **unused)
         assert_null(context);
         if (strstr(gdn_last_error(), table[i].says) == NULL) {
             fail_msg("%s: \"%s\" does not say \"%s\"", table[i].folder, gdn_last_error(), table[i].says);
+        }
+        const char *const path = strstr(gdn_last_error(), folder_of(table[i].folder));
+        if (path == NULL || strstr(path + 1, folder_of(table[i].folder)) != NULL) {
+            fail_msg("%s: \"%s\" does not name the file once", table[i].folder, gdn_last_error());
         }
         /* auto uses the CPU and the log has one line on the module. */
         REQUIRE_OK(create(&context, "auto", table[i].folder));
