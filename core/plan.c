@@ -23,8 +23,9 @@ static const gdn_implementation *candidate(const gdn_context *context, int32_t i
     return i == index && context->backend->ops != NULL ? &gdn_generic_prefill : NULL;
 }
 
-/* Whether the implementation takes the problem: if so fills plan->choice, else says why not. */
-static bool take(gdn_plan *plan, const gdn_implementation *implementation, gdn_reason *reason)
+/* Asks one implementation. GDN_OK: it takes the problem, and plan->choice is filled. UNSUPPORTED: it does not, and *reason says
+ * why. Else: it failed in looking, which is no reason to take another. */
+static gdn_status take(gdn_plan *plan, const gdn_implementation *implementation, gdn_reason *reason)
 {
     const gdn_context *const context = plan->context;
     const gdn_problem *const problem = &plan->problem;
@@ -32,10 +33,10 @@ static bool take(gdn_plan *plan, const gdn_implementation *implementation, gdn_r
     if (!gdn_implementation_list_allows(context, implementation->name)) {
         snprintf(reason->text, sizeof(reason->text), "excluded by the implementation list \"%.96s\"",
                  context->implementations);
-        return false;
+        return GDN_ERROR_UNSUPPORTED;
     }
     if (!implementation->supports(context->device, problem, reason)) {
-        return false;
+        return GDN_ERROR_UNSUPPORTED;
     }
     memset(&plan->choice, 0, sizeof(plan->choice));
     gdn_ledger *const ledger = &plan->choice.ledger;
@@ -48,19 +49,19 @@ static bool take(gdn_plan *plan, const gdn_implementation *implementation, gdn_r
     const gdn_status status = implementation->book(context->device, problem, problem->max_workspace, &plan->choice);
     if (status != GDN_OK) {
         snprintf(reason->text, sizeof(reason->text), "%s", gdn_last_error());
-        return false;
+        return status;
     }
     if (ledger->overflow) {
         snprintf(reason->text, sizeof(reason->text), "its workspace does not fit the address space");
-        return false;
+        return GDN_ERROR_UNSUPPORTED;
     }
     if (problem->max_workspace != 0 && ledger->total > problem->max_workspace) {
         snprintf(reason->text, sizeof(reason->text), "needs %zu bytes of workspace, max_workspace is %zu",
                  ledger->total, problem->max_workspace);
-        return false;
+        return GDN_ERROR_UNSUPPORTED;
     }
     plan->implementation = implementation;
-    return true;
+    return GDN_OK;
 }
 
 static const char *operation_name(gdn_operation operation)
@@ -77,7 +78,7 @@ static size_t least_workspace(const gdn_plan *plan, const gdn_implementation *im
         const size_t middle = little + (enough - little) / 2;
         gdn_reason reason;
         trial.problem.max_workspace = middle;
-        if (take(&trial, implementation, &reason)) {
+        if (take(&trial, implementation, &reason) == GDN_OK) {
             enough = middle;
         } else {
             little = middle;
@@ -93,8 +94,9 @@ static gdn_status fit(gdn_plan *plan, size_t max_workspace)
     const size_t uncapped = plan->choice.ledger.total;
     plan->problem.max_workspace = max_workspace;
     gdn_reason reason;
-    if (max_workspace == 0 || take(plan, implementation, &reason)) {
-        return GDN_OK;
+    const gdn_status status = max_workspace == 0 ? GDN_OK : take(plan, implementation, &reason);
+    if (status != GDN_ERROR_UNSUPPORTED) {
+        return status;
     }
     return gdn_fail(GDN_ERROR_UNSUPPORTED,
                     "max_workspace: %zu, must be 0 (no cap) or at least %zu for this problem (%s)", max_workspace,
@@ -116,7 +118,11 @@ gdn_status gdn_plan_build(gdn_plan *plan, const gdn_context *context, const gdn_
             continue;
         }
         gdn_reason reason;
-        if (take(plan, implementation, &reason)) {
+        const gdn_status status = take(plan, implementation, &reason);
+        if (status != GDN_OK && status != GDN_ERROR_UNSUPPORTED) {
+            return status;
+        }
+        if (status == GDN_OK) {
             GDN_TRY(fit(plan, max_workspace));
             gdn_log(context, GDN_LOG_CHOICE, "%s: %s, workspace %zu bytes", operation_name(plan->problem.operation),
                     implementation->name, plan->choice.ledger.total);
@@ -225,7 +231,7 @@ gdn_status gdn_plan_describe(const gdn_plan *plan, char *buffer, size_t size, si
         if (implementation->operation == plan->problem.operation) {
             gdn_plan asked = *plan;
             gdn_reason reason;
-            if (!take(&asked, implementation, &reason)) {
+            if (take(&asked, implementation, &reason) != GDN_OK) {
                 put(&sink, "not %s: %s\n", implementation->name, reason.text);
             }
         }

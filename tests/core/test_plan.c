@@ -124,12 +124,68 @@ static void the_workspace_does_not_grow_without_bound(void **unused)
     gdn_context_destroy(&context);
 }
 
+static bool takes_all(const gdn_device *device, const gdn_problem *problem, gdn_reason *reason)
+{
+    (void)device;
+    (void)problem;
+    (void)reason;
+    return true;
+}
+
+static gdn_status refuses_to_book(const gdn_device *device, const gdn_problem *problem, size_t cap, gdn_choice *choice)
+{
+    (void)device;
+    (void)cap;
+    (void)choice;
+    return gdn_fail(problem->head_k_dim == 16 ? GDN_ERROR_OUT_OF_MEMORY : GDN_ERROR_UNSUPPORTED, "book: not today");
+}
+
+static gdn_status books_nothing(const gdn_device *device, const gdn_problem *problem, size_t cap, gdn_choice *choice)
+{
+    (void)device;
+    (void)problem;
+    (void)cap;
+    (void)choice;
+    return GDN_OK;
+}
+
+/* An implementation that does not take a problem leaves it to the next; one that fails in looking ends the plan. */
+static void a_failure_is_no_refusal(void **unused)
+{
+    (void)unused;
+    static const gdn_implementation first = {.name = "first",
+                                             .summary = "",
+                                             .operation = GDN_OPERATION_PREFILL,
+                                             .supports = takes_all,
+                                             .book = refuses_to_book};
+    static const gdn_implementation second = {.name = "second",
+                                              .summary = "",
+                                              .operation = GDN_OPERATION_PREFILL,
+                                              .supports = takes_all,
+                                              .book = books_nothing};
+    static const gdn_implementation *const table[] = {&first, &second, NULL};
+    static const gdn_backend backend = {.name = "fake", .host_memory = true, .implementations = table};
+    static gdn_device device = {.backend = &backend};
+    const gdn_context context = {.backend = &backend, .device = &device};
+    gdn_plan plan;
+    gdn_problem p;
+    REQUIRE_OK(gdn_problem_init(&p, 1, 1, 32, 32));
+    p.max_tokens = 1;
+    REQUIRE_OK(gdn_plan_build(&plan, &context, &p));
+    assert_string_equal(plan.implementation->name, "second");
+    REQUIRE_OK(gdn_problem_init(&p, 1, 1, 16, 32));
+    p.max_tokens = 1;
+    assert_int_equal(gdn_plan_build(&plan, &context, &p), GDN_ERROR_OUT_OF_MEMORY);
+    assert_string_equal(gdn_last_error(), "book: not today");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(lists_force_and_exclude_by_prefix),
         cmocka_unit_test(the_description_names_the_choice_the_refusals_and_the_scratch),
         cmocka_unit_test(the_callers_problem_may_go),
+        cmocka_unit_test(a_failure_is_no_refusal),
         cmocka_unit_test(the_workspace_does_not_grow_without_bound),
     };
     return cmocka_run_group_tests_name("plan", tests, NULL, NULL);
