@@ -1,24 +1,10 @@
 #include "metadata.h"
 
 #include "numeric.h"
+#include "schedule.h"
 #include "slot_conflict.h"
 
 /* ---------------------------------------------------------------------------------- Sequences */
-
-typedef struct span {
-    int64_t begin;
-    int64_t length;
-} span;
-
-static span sequence_span(const gdn_problem *p, const gdn_prefill_args *args, int64_t n)
-{
-    if (p->cu_seqlens_dtype == GDN_DTYPE_NONE) {
-        const int64_t length = args->total_tokens / args->num_seqs;
-        return (span){n * length, length};
-    }
-    const int64_t begin = gdn_load_index(args->cu_seqlens, p->cu_seqlens_dtype, n);
-    return (span){begin, gdn_load_index(args->cu_seqlens, p->cu_seqlens_dtype, n + 1) - begin};
-}
 
 static gdn_status check_cu_seqlens(const gdn_problem *p, const gdn_prefill_args *args)
 {
@@ -159,17 +145,20 @@ static gdn_status check_gates(const gdn_problem *p, const void *gate, int64_t of
 static gdn_status check_checkpoint_positions(const gdn_problem *p, const gdn_prefill_args *args)
 {
     const gdn_dtype dtype = p->checkpoint_index_dtype;
-    int64_t previous = 0;
     for (int64_t n = 0; n < args->num_seqs; ++n) {
         const int64_t begin = gdn_load_index(args->checkpoint_offsets, dtype, n);
         const int64_t end = gdn_load_index(args->checkpoint_offsets, dtype, n + 1);
-        if ((n == 0 && begin != 0) || begin < previous || end < begin || end > args->num_checkpoints) {
-            return GDN_INVALID("checkpoint_offsets[%lld]: %lld, must start at 0, never decrease and end within "
-                               "num_checkpoints, %lld",
-                               (long long)n + 1, (long long)end, (long long)args->num_checkpoints);
+        if (n == 0 && begin != 0) {
+            return GDN_INVALID("checkpoint_offsets[0]: %lld, must be 0", (long long)begin);
         }
-        previous = end;
-        const int64_t length = sequence_span(p, args, n).length;
+        if (end < begin || end > args->num_checkpoints) {
+            return GDN_INVALID(
+                "checkpoint_offsets[%lld]: %lld, must be at least checkpoint_offsets[%lld], %lld, and at "
+                "most num_checkpoints, %lld",
+                (long long)n + 1, (long long)end, (long long)n, (long long)begin, (long long)args->num_checkpoints);
+        }
+        int64_t token, length;
+        gdn_schedule_sequence(p, args, n, &token, &length);
         int64_t last = 0;
         for (int64_t i = begin; i < end; ++i) {
             const int64_t position = gdn_load_index(args->checkpoint_positions, dtype, i);
@@ -189,7 +178,9 @@ static gdn_status check_checkpoint_room(const gdn_problem *p, const gdn_prefill_
 {
     int64_t entries = 0;
     for (int64_t n = 0; n < args->num_seqs; ++n) {
-        entries += sequence_span(p, args, n).length / p->checkpoint_interval;
+        int64_t token, length;
+        gdn_schedule_sequence(p, args, n, &token, &length);
+        entries += length / p->checkpoint_interval;
     }
     return entries <= args->num_checkpoints
                ? GDN_OK
@@ -215,10 +206,11 @@ gdn_status gdn_check_prefill_metadata(const gdn_plan *plan, const gdn_prefill_ar
             if (is_skipped(p, args->read_slots, args->write_slots, n)) {
                 continue;
             }
-            const span tokens = sequence_span(p, args, n);
-            const int64_t offset = p->cu_seqlens_dtype == GDN_DTYPE_NONE ? n * gdn_row_stride(&p->gate, tokens.length)
-                                                                         : tokens.begin * p->gate.token_stride;
-            GDN_TRY(check_gates(p, args->gate, offset, tokens.length, tokens.begin));
+            int64_t token, length;
+            gdn_schedule_sequence(p, args, n, &token, &length);
+            const int64_t offset = p->cu_seqlens_dtype == GDN_DTYPE_NONE ? n * gdn_row_stride(&p->gate, length)
+                                                                         : token * p->gate.token_stride;
+            GDN_TRY(check_gates(p, args->gate, offset, length, token));
         }
     }
     if (p->state_form == GDN_STATE_POOL) {
