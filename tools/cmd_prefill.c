@@ -19,7 +19,7 @@ enum {
 static const cli_option options[] = {
     {OPTION_OUTPUT, 'o', "output", "OUT", "write o and final_state to this safetensors file"},
     {OPTION_DTYPE, 0, "dtype", "TYPE", "round q, k, v to f32, bf16 or f16, and write o in it; default: as in the file"},
-    {OPTION_CHUNK, 0, "chunk", "N", "chunk size hint, 0..1024; default 0: the implementation's choice"},
+    {OPTION_CHUNK, 0, "chunk", "N", "chunk size hint, in tokens; default 0: the implementation's choice"},
     {OPTION_NUMERICS, 0, "numerics", "MODE", "default, fp32, tf32 or bf16: how products may be rounded"},
     {OPTION_MIN_TIME, 0, "min-time", "SECONDS", "repeat for at least this long; default 0.3"},
     {OPTION_MAX_ERROR, 0, "max-error", "X", "fail (exit 1) where a relative Frobenius error is above X"},
@@ -63,7 +63,7 @@ static bool take_option(const cli_parser *parser, int id, void *user)
         s->dtype = (gdn_dtype)(GDN_DTYPE_F32 + word);
         return true;
     case OPTION_CHUNK:
-        if (!cli_integer(parser, 0, 1024, &number)) {
+        if (!cli_integer(parser, 0, INT32_MAX, &number)) {
             return false;
         }
         s->chunk = (int32_t)number;
