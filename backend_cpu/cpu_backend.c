@@ -12,11 +12,8 @@
 #include <stdio.h>
 #include <string.h>
 
-/* OpenMP runtimes abort where they cannot make the threads asked of them, so an absurd count is refused here. */
-#define MAX_THREADS_ASKED 1024
-
 #ifdef _OPENMP
-#define MAX_THREADS MAX_THREADS_ASKED
+#define MAX_THREADS GDN_MAX_THREADS
 #else
 #define MAX_THREADS 1 /* built without OpenMP */
 #endif
@@ -80,10 +77,6 @@ static gdn_status cpu_open(gdn_device **device, const gdn_device_options *option
     *device = NULL;
     if (options->index != 0) {
         return gdn_fail(GDN_ERROR_INVALID_ARGUMENT, "device: %d, backend cpu has device 0 only", options->index);
-    }
-    if (options->num_threads > MAX_THREADS_ASKED) {
-        return gdn_fail(GDN_ERROR_INVALID_ARGUMENT, "num_threads: %d, must be at most %d", options->num_threads,
-                        MAX_THREADS_ASKED);
     }
     gdn_cpu_device *const cpu = options->allocator.alloc(options->allocator.user, sizeof(*cpu), 64);
     if (!cpu) {

@@ -78,6 +78,9 @@ static inline int64_t gdn_row_stride(const gdn_layout *layout, int64_t tokens)
 
 /* ------------------------------------------------------------------------------------- Devices */
 
+/* Threads of a call, at most: OpenMP runtimes abort where they cannot make those asked of them. */
+#define GDN_MAX_THREADS 1024
+
 typedef struct gdn_device_options {
     int32_t index;
     int32_t num_threads; /* as in gdn_context_options */

@@ -32,13 +32,32 @@ gdn_status gdn_context_options_init_sized(gdn_context_options *options, size_t s
     return GDN_OK;
 }
 
-static gdn_status check_options(const gdn_context_options *options)
+/* Where a value came from, to be named in messages: the option itself, or the variable that stood in for it. */
+typedef struct option_names {
+    const char *backend;
+    const char *implementations;
+    const char *cpu_isa;
+} option_names;
+
+static gdn_status check_cpu_isa(const char *isa, const char *name)
+{
+    static const char *const known[] = {"scalar", "avx2", "avx512", "neon"};
+    for (size_t i = 0; i < sizeof(known) / sizeof(known[0]); ++i) {
+        if (strcmp(isa, known[i]) == 0) {
+            return GDN_OK;
+        }
+    }
+    return GDN_INVALID("%s: \"%s\", must be scalar, avx2, avx512 or neon", name, isa);
+}
+
+static gdn_status check_options(const gdn_context_options *options, const option_names *names)
 {
     if (options->device < 0) {
         return GDN_INVALID("device: %d, must be at least 0", (int)options->device);
     }
-    if (options->num_threads < 0 || options->num_threads > 4096) {
-        return GDN_INVALID("num_threads: %d, must be in 0..4096 (0: as many as allowed)", (int)options->num_threads);
+    if (options->num_threads < 0 || options->num_threads > GDN_MAX_THREADS) {
+        return GDN_INVALID("num_threads: %d, must be in 0..%d (0: as many as allowed)", (int)options->num_threads,
+                           GDN_MAX_THREADS);
     }
     if (options->ignore_environment != 0 && options->ignore_environment != 1) {
         return GDN_INVALID("ignore_environment: %d, must be 0 or 1", (int)options->ignore_environment);
@@ -51,35 +70,33 @@ static gdn_status check_options(const gdn_context_options *options)
                            options->allocator.alloc == NULL ? "alloc" : "free");
     }
     if (options->cpu_isa != NULL) {
-        static const char *const known[] = {"scalar", "avx2", "avx512", "neon"};
-        bool found = false;
-        for (size_t i = 0; i < sizeof(known) / sizeof(known[0]); ++i) {
-            found = found || strcmp(options->cpu_isa, known[i]) == 0;
-        }
-        if (!found) {
-            return GDN_INVALID("cpu_isa: \"%s\", must be scalar, avx2, avx512 or neon", options->cpu_isa);
-        }
+        GDN_TRY(check_cpu_isa(options->cpu_isa, names->cpu_isa));
     }
     if (options->implementations != NULL && options->implementations[0] != '\0') {
-        GDN_TRY(gdn_implementation_list_check(options->implementations));
+        GDN_TRY(gdn_implementation_list_check(options->implementations, names->implementations));
     }
     return GDN_OK;
 }
 
-/* An option left at its default takes the environment's value: what a program sets itself stays. */
-static void take_environment(gdn_context_options *options, const gdn_environment *environment)
+static void take_text(const char **option, const char **name, const char *value, const char *variable)
 {
-    if (options->backend == NULL || strcmp(options->backend, "auto") == 0) {
-        options->backend = environment->backend != NULL ? environment->backend : "auto";
+    if (*option == NULL && value != NULL) {
+        *option = value;
+        *name = variable;
     }
+}
+
+/* An option left at its default takes the environment's value: what a program sets itself stays. */
+static void take_environment(gdn_context_options *options, option_names *names, const gdn_environment *environment)
+{
+    if (options->backend != NULL && strcmp(options->backend, "auto") == 0) {
+        options->backend = NULL;
+    }
+    take_text(&options->backend, &names->backend, environment->backend, "GDN_BACKEND");
+    take_text(&options->implementations, &names->implementations, environment->implementations, "GDN_IMPL");
+    take_text(&options->cpu_isa, &names->cpu_isa, environment->cpu_isa, "GDN_CPU_ISA");
     if (options->num_threads == 0) {
         options->num_threads = environment->num_threads;
-    }
-    if (options->implementations == NULL) {
-        options->implementations = environment->implementations;
-    }
-    if (options->cpu_isa == NULL) {
-        options->cpu_isa = environment->cpu_isa;
     }
     if (options->backend_path == NULL) {
         options->backend_path = environment->backend_path;
@@ -101,11 +118,6 @@ static gdn_status open_backend(gdn_context *context, const gdn_backend_entry *en
     context->backend = entry->backend;
     gdn_pointer_know(entry->backend);
     gdn_log(context, GDN_LOG_INFO, "backend %s: %s", entry->backend->name, context->device->description);
-    char strays[GDN_MAX_IMPLEMENTATION_LIST];
-    if (gdn_implementation_list_strays(context, strays)) {
-        gdn_log(context, GDN_LOG_INFO, "implementations: \"%s\" names nothing that backend %s has", strays,
-                context->backend->name);
-    }
     return GDN_OK;
 }
 
@@ -126,7 +138,8 @@ static bool is_usable(const gdn_context *context, gdn_backend_entry *entry)
     return false;
 }
 
-static gdn_status open_named(gdn_context *context, const gdn_context_options *options)
+/* `option`: what the name came from. */
+static gdn_status open_named(gdn_context *context, const gdn_context_options *options, const char *option)
 {
     char names[128] = "auto";
     const int32_t count = gdn_registry_count();
@@ -139,12 +152,12 @@ static gdn_status open_named(gdn_context *context, const gdn_context_options *op
             continue;
         }
         if (!is_usable(context, &entry)) {
-            return gdn_fail(GDN_ERROR_BACKEND_UNAVAILABLE, "backend: \"%s\" is not usable: %s", entry.name,
+            return gdn_fail(GDN_ERROR_BACKEND_UNAVAILABLE, "%s: \"%s\" is not usable: %s", option, entry.name,
                             entry.reason);
         }
         return open_backend(context, &entry, options);
     }
-    return GDN_INVALID("backend: \"%s\", must be one of %s", options->backend, names);
+    return GDN_INVALID("%s: \"%s\", must be one of %s", option, options->backend, names);
 }
 
 /* The best usable backend: by rank, and of equal ranks the first. One that is usable but does not open is an error, not
@@ -180,15 +193,16 @@ gdn_status gdn_context_create(gdn_context **context, const gdn_context_options *
             gdn_check_struct_size(caller_options, caller_options->struct_size, sizeof(options), "gdn_context_options"));
         memcpy(&options, caller_options, sizeof(options));
     }
+    option_names names = {.backend = "backend", .implementations = "implementations", .cpu_isa = "cpu_isa"};
     gdn_environment environment = {0};
     if (!options.ignore_environment) {
         GDN_TRY(gdn_environment_read(&environment));
-        take_environment(&options, &environment);
+        take_environment(&options, &names, &environment);
     }
     if (options.backend == NULL) {
         options.backend = "auto";
     }
-    GDN_TRY(check_options(&options));
+    GDN_TRY(check_options(&options, &names));
     if (options.allocator.alloc == NULL) {
         options.allocator = (gdn_allocator){.alloc = default_alloc, .free = default_free};
     }
@@ -206,11 +220,16 @@ gdn_status gdn_context_create(gdn_context **context, const gdn_context_options *
     if (options.implementations != NULL) {
         memcpy(created->implementations, options.implementations, strlen(options.implementations) + 1);
     }
-    const gdn_status status =
-        strcmp(options.backend, "auto") == 0 ? open_best(created, &options) : open_named(created, &options);
+    const gdn_status status = strcmp(options.backend, "auto") == 0 ? open_best(created, &options)
+                                                                   : open_named(created, &options, names.backend);
     if (status != GDN_OK) {
         options.allocator.free(options.allocator.user, created);
         return status;
+    }
+    char strays[GDN_MAX_IMPLEMENTATION_LIST];
+    if (gdn_implementation_list_strays(created, strays)) {
+        gdn_log(created, GDN_LOG_INFO, "%s: \"%s\" names nothing that backend %s has", names.implementations, strays,
+                created->backend->name);
     }
     *context = created;
     return GDN_OK;

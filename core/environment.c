@@ -1,6 +1,6 @@
 #include "environment.h"
 
-#include "error.h"
+#include "backend.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -28,8 +28,8 @@ gdn_status gdn_environment_read(gdn_environment *environment)
         char *end = NULL;
         errno = 0;
         const long value = strtol(threads, &end, 10);
-        if (errno != 0 || *end != '\0' || value < 1 || value > 4096) {
-            return GDN_INVALID("GDN_NUM_THREADS: \"%s\", must be a number in 1..4096", threads);
+        if (errno != 0 || *end != '\0' || value < 1 || value > GDN_MAX_THREADS) {
+            return GDN_INVALID("GDN_NUM_THREADS: \"%s\", must be a number in 1..%d", threads, GDN_MAX_THREADS);
         }
         environment->num_threads = (int32_t)value;
     }

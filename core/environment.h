@@ -15,7 +15,7 @@ typedef struct gdn_environment {
     bool verbose; /* GDN_VERBOSE: anything but empty and "0"; log lines go to stderr where no callback is set */
 } gdn_environment;
 
-/* Unset and empty variables give NULL, 0, false. A GDN_NUM_THREADS that is no number in 1..4096 is INVALID_ARGUMENT. The
+/* Unset and empty variables give NULL, 0, false. A GDN_NUM_THREADS that is no number in 1..GDN_MAX_THREADS is INVALID_ARGUMENT. The
  * strings live as long as the environment does: copy what is kept. */
 gdn_status gdn_environment_read(gdn_environment *environment);
 

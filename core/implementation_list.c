@@ -34,17 +34,16 @@ static bool begins(const list_item *item, const char *name)
     return strncmp(name, item->prefix, item->length) == 0;
 }
 
-gdn_status gdn_implementation_list_check(const char *text)
+gdn_status gdn_implementation_list_check(const char *text, const char *name)
 {
     if (strlen(text) >= GDN_MAX_IMPLEMENTATION_LIST) {
-        return GDN_INVALID("implementations: %zu characters, at most %d are allowed", strlen(text),
+        return GDN_INVALID("%s: %zu characters, at most %d are allowed", name, strlen(text),
                            GDN_MAX_IMPLEMENTATION_LIST - 1);
     }
     for (const char *rest = text; rest != NULL;) {
         if (take_item(&rest).length == 0) {
             return GDN_INVALID(
-                "implementations: \"%s\", must be name prefixes separated by commas, each with \"-\" before "
-                "it to exclude",
+                "%s: \"%s\", must be name prefixes separated by commas, each with \"-\" before it to exclude", name,
                 text);
         }
     }

@@ -4,8 +4,8 @@
 
 #include "context.h"
 
-/* Whether the text has the form of a list. */
-gdn_status gdn_implementation_list_check(const char *text);
+/* Whether the text has the form of a list; messages name the option or variable it came from. */
+gdn_status gdn_implementation_list_check(const char *text, const char *name);
 
 /* Says whether `name` passes the context's list: it must match an allowed prefix if any is listed, and no excluded
  * one. */

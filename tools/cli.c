@@ -213,7 +213,7 @@ int cli_context_option(const cli_parser *parser, int id, gdn_context_options *op
         options->device = (int32_t)number;
         return 1;
     case CLI_OPTION_THREADS:
-        if (!cli_integer(parser, 1, 4096, &number)) {
+        if (!cli_integer(parser, 1, 1024, &number)) {
             return -1;
         }
         options->num_threads = (int32_t)number;

@@ -171,7 +171,7 @@ typedef struct gdn_context_options {
     size_t struct_size;
     const char *backend; /* "auto" (default: the best usable one), "cpu", "cuda" */
     int32_t device; /* which of the backend's devices, from 0; default 0 */
-    int32_t num_threads; /* CPU: threads a call uses, the caller's included, at most 4096; 0 (default): as many as
+    int32_t num_threads; /* CPU: threads a call uses, the caller's included, at most 1024; 0 (default): as many as
                             the cgroup quota and the affinity mask allow */
     gdn_blas blas; /* default AUTO. The thread count of a pthread build of OpenBLAS is global to the process: the
                       first context that uses it sets it to 1, the last one destroyed restores it */

@@ -38,17 +38,14 @@ static void the_probe_says_what_there_is(void **unused)
     assert_non_null(strstr(report.description, "thread"));
 }
 
-static void threads_and_device_are_checked(void **unused)
+static void the_device_is_checked(void **unused)
 {
     (void)unused;
     gdn_device *device;
-    gdn_device_options options = fixture_options(1025, GDN_BLAS_OFF);
-    assert_int_equal(gdn_backend_cpu.open(&device, &options), GDN_ERROR_INVALID_ARGUMENT);
-    assert_null(device);
-    assert_non_null(strstr(gdn_last_error(), "num_threads: 1025"));
-    options = fixture_options(1, GDN_BLAS_OFF);
+    gdn_device_options options = fixture_options(1, GDN_BLAS_OFF);
     options.index = 1;
     assert_int_equal(gdn_backend_cpu.open(&device, &options), GDN_ERROR_INVALID_ARGUMENT);
+    assert_null(device);
     assert_non_null(strstr(gdn_last_error(), "device: 1"));
     device = fixture_open(0, GDN_BLAS_OFF);
     assert_in_range(gdn_cpu_device_of(device)->num_threads, 1, 1024);
@@ -88,7 +85,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_constant_is_complete),
         cmocka_unit_test(the_probe_says_what_there_is),
-        cmocka_unit_test(threads_and_device_are_checked),
+        cmocka_unit_test(the_device_is_checked),
         cmocka_unit_test(memory_comes_aligned_and_goes),
     };
     return cmocka_run_group_tests_name("cpu_backend", tests, NULL, NULL);
