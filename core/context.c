@@ -228,7 +228,7 @@ gdn_status gdn_context_create(gdn_context **context, const gdn_context_options *
     }
     char strays[GDN_MAX_IMPLEMENTATION_LIST];
     if (gdn_implementation_list_strays(created, strays)) {
-        gdn_log(created, GDN_LOG_INFO, "%s: \"%s\" names nothing that backend %s has", names.implementations, strays,
+        gdn_log(created, GDN_LOG_WARNING, "%s: \"%s\" names nothing that backend %s has", names.implementations, strays,
                 created->backend->name);
     }
     *context = created;

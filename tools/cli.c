@@ -192,6 +192,25 @@ bool cli_word(const cli_parser *parser, const char *const *words, int count, int
     return false;
 }
 
+static void log_line(void *user, gdn_log_level level, const char *line)
+{
+    (void)user;
+    const char *const verbose = getenv("GDN_VERBOSE");
+    const bool all = verbose != NULL && verbose[0] != 0 && strcmp(verbose, "0") != 0;
+    if (all || level == GDN_LOG_WARNING) {
+        fprintf(stderr, "gdn: %s%s\n", level == GDN_LOG_WARNING ? "warning: " : "", line);
+    }
+}
+
+gdn_status cli_context_defaults(gdn_context_options *options)
+{
+    const gdn_status status = gdn_context_options_init(options);
+    if (status == GDN_OK) {
+        options->log = log_line;
+    }
+    return status;
+}
+
 int cli_context_option(const cli_parser *parser, int id, gdn_context_options *options)
 {
     static const char *const backends[] = {"auto", "cpu", "cuda"};

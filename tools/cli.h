@@ -96,6 +96,8 @@ bool cli_number(const cli_parser *parser, double min, double max, double *value)
 /* One of `count` words; *index gets which. */
 bool cli_word(const cli_parser *parser, const char *const *words, int count, int *index);
 
+/* The defaults of CLI_CONTEXT_OPTIONS. The library's warnings go to stderr, and all it logs where GDN_VERBOSE asks. */
+gdn_status cli_context_defaults(gdn_context_options *options);
 /* Handles an option of CLI_CONTEXT_OPTIONS: 1 handled, 0 not one of them, -1 wrong and reported. */
 int cli_context_option(const cli_parser *parser, int id, gdn_context_options *options);
 

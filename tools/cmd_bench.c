@@ -188,7 +188,7 @@ int command_bench(int argc, char **argv)
     problem_text_keys(text + strlen(text), sizeof(text) - strlen(text));
     const cli_command command = {"bench", "gdn bench 'PROBLEM' ... [options]", text, options};
     settings s = {.ceilings = true, .bench = {.min_time = 0.5, .budget = 1e10}};
-    if (gdn_context_options_init(&s.context) != GDN_OK) {
+    if (cli_context_defaults(&s.context) != GDN_OK) {
         return cli_fail("bench", "%s", gdn_last_error());
     }
     cli_parser parser;

@@ -217,7 +217,7 @@ static int decode_layer(const settings *s, const layer_file *layer, workload *st
 int command_decode(int argc, char **argv)
 {
     settings s = {.tokens_per_row = 1, .report = {.max_error = -1, .float64 = true}};
-    if (gdn_context_options_init(&s.context) != GDN_OK) {
+    if (cli_context_defaults(&s.context) != GDN_OK) {
         return cli_fail("decode", "%s", gdn_last_error());
     }
     cli_parser parser;

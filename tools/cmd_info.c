@@ -85,7 +85,7 @@ static int self_test_backend(const char *backend)
 {
     gdn_context_options context_options;
     gdn_context *context = NULL;
-    if (gdn_context_options_init(&context_options) != GDN_OK) {
+    if (cli_context_defaults(&context_options) != GDN_OK) {
         return cli_fail("info", "%s", gdn_last_error());
     }
     context_options.backend = backend;

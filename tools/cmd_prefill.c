@@ -129,7 +129,7 @@ static int run(const settings *s, const char *input)
 int command_prefill(int argc, char **argv)
 {
     settings s = {.min_time = 0.3, .report = {.max_error = -1, .float64 = true}};
-    if (gdn_context_options_init(&s.context) != GDN_OK) {
+    if (cli_context_defaults(&s.context) != GDN_OK) {
         return cli_fail("prefill", "%s", gdn_last_error());
     }
     cli_parser parser;

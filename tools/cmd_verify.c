@@ -127,7 +127,7 @@ int command_verify(int argc, char **argv)
     problem_text_keys(text + strlen(text), sizeof(text) - strlen(text));
     const cli_command command = {"verify", "gdn verify 'PROBLEM' ... [--count N] [options]", text, options};
     settings s = {.seed = 1};
-    if (gdn_context_options_init(&s.context) != GDN_OK) {
+    if (cli_context_defaults(&s.context) != GDN_OK) {
         return cli_fail("verify", "%s", gdn_last_error());
     }
     cli_parser parser;

@@ -143,7 +143,7 @@ GDN_API gdn_status gdn_backend_info(int32_t index, gdn_backend_report *report);
 typedef struct gdn_context gdn_context; /* one device of one backend */
 
 typedef enum gdn_log_level {
-    GDN_LOG_ERROR = 0, /* reserved: failures are returned, not logged */
+    GDN_LOG_WARNING = 0, /* what was asked for has no effect, such as a mistyped prefix in `implementations` */
     GDN_LOG_INFO = 1, /* when a context is created: what was found and chosen */
     GDN_LOG_CHOICE = 2 /* when a plan is created: each implementation chosen or refused, with the reason */
 } gdn_log_level;

@@ -6,27 +6,28 @@
 #include <unistd.h>
 
 typedef struct log_record {
-    int info, choices, errors;
+    int warnings, info, choices;
     char text[4096];
 } log_record;
 
 static void record(void *user, gdn_log_level level, const char *line)
 {
     log_record *const log = user;
+    log->warnings += level == GDN_LOG_WARNING;
     log->info += level == GDN_LOG_INFO;
     log->choices += level == GDN_LOG_CHOICE;
-    log->errors += level == GDN_LOG_ERROR;
     assert_null(strchr(line, '\n'));
     const size_t used = strlen(log->text);
     snprintf(log->text + used, sizeof(log->text) - used, "%s\n", line);
 }
 
-static void make_a_plan(gdn_log_fn log, void *user)
+static void make_a_plan_of(const char *implementations, gdn_log_fn log, void *user)
 {
     gdn_context_options options;
     REQUIRE_OK(gdn_context_options_init(&options));
     options.backend = "cpu";
     options.cpu_isa = "scalar";
+    options.implementations = implementations;
     options.log = log;
     options.log_user = user;
     gdn_context *context = NULL;
@@ -40,6 +41,11 @@ static void make_a_plan(gdn_log_fn log, void *user)
     gdn_context_destroy(&context);
 }
 
+static void make_a_plan(gdn_log_fn log, void *user)
+{
+    make_a_plan_of(NULL, log, user);
+}
+
 static void choices_and_refusals_reach_the_callback(void **unused)
 {
     (void)unused;
@@ -47,10 +53,28 @@ static void choices_and_refusals_reach_the_callback(void **unused)
     make_a_plan(record, &log);
     assert_true(log.info >= 1);
     assert_true(log.choices >= 2);
-    assert_int_equal(log.errors, 0);
+    assert_int_equal(log.warnings, 0);
     assert_non_null(strstr(log.text, "backend cpu"));
     assert_non_null(strstr(log.text, "not cpu.scalar.prefill: head_k_dim 100"));
     assert_non_null(strstr(log.text, "generic"));
+}
+
+/* An exclusion that excludes nothing is most likely a typing error: its author hears of it. */
+static void a_prefix_that_names_nothing_is_warned_of(void **unused)
+{
+    (void)unused;
+    log_record log = {0};
+    make_a_plan_of("-cpu.scaler,-cpu.avx2,-cuda", record, &log);
+    assert_int_equal(log.warnings, 1);
+    assert_non_null(strstr(log.text, "implementations: \"-cpu.scaler\" names nothing that backend cpu has"));
+    assert_null(strstr(log.text, "not cpu.scalar.prefill: excluded"));
+
+    setenv("GDN_IMPL", "-cpu.scaler", 1);
+    log = (log_record){0};
+    make_a_plan_of(NULL, record, &log);
+    unsetenv("GDN_IMPL");
+    assert_int_equal(log.warnings, 1);
+    assert_non_null(strstr(log.text, "GDN_IMPL: \"-cpu.scaler\" names nothing"));
 }
 
 /* What the body writes to stderr. */
@@ -107,6 +131,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(choices_and_refusals_reach_the_callback),
+        cmocka_unit_test(a_prefix_that_names_nothing_is_warned_of),
         cmocka_unit_test(stderr_is_used_only_where_asked),
     };
     return cmocka_run_group_tests_name("log", tests, NULL, NULL);

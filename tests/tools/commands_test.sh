@@ -95,6 +95,14 @@ says "op=decode"
 expect 0 bench --backend cpu --no-ceilings --repeat 3 --json 'heads=2 dim=16 tokens=20'
 says '"tokens_per_second"'
 
+# A list that excludes nothing, mistyped, is said to.
+expect 0 bench --backend cpu --no-ceilings --repeat 3 --impl=-cpu.scaler 'heads=2 dim=16 tokens=20'
+grep -qF 'gdn: warning: implementations: "-cpu.scaler" names nothing' "$scratch/err" || fail "no warning: $(cat "$scratch/err")"
+export GDN_VERBOSE=1
+expect 0 verify --backend cpu 'heads=2 dim=16 tokens=20'
+grep -qF 'gdn: backend cpu: ' "$scratch/err" || fail "GDN_VERBOSE printed nothing: $(cat "$scratch/err")"
+unset GDN_VERBOSE
+
 refuses "allowed: info, prefill, decode, verify, bench"
 refuses "unknown command 'run'" run
 refuses "operand 'x' is not expected" info x
