@@ -379,7 +379,7 @@ typedef struct gdn_plan gdn_plan; /* a validated problem, the chosen implementat
 /* Validates the problem, which is copied, and chooses an implementation: the first in the backend's ordered
  * table that supports it; for prefill the generic path comes last. The plan refers to the context, which
  * must outlive it. On failure *plan is NULL. Returns INVALID_ARGUMENT, VERSION_MISMATCH, UNSUPPORTED (with
- * the reasons) or OUT_OF_MEMORY. gdn_plan_destroy sets *plan to NULL, and accepts NULL and a NULL *plan. */
+ * the reasons), OUT_OF_MEMORY or DEVICE. gdn_plan_destroy sets *plan to NULL, and accepts NULL and a NULL *plan. */
 GDN_API gdn_status gdn_plan_create(gdn_plan **plan, gdn_context *context, const gdn_problem *problem);
 GDN_API void gdn_plan_destroy(gdn_plan **plan);
 
