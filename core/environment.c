@@ -12,13 +12,18 @@ static const char *variable(const char *name)
     return value != NULL && value[0] != '\0' ? value : NULL;
 }
 
+const char *gdn_environment_backend_path(void)
+{
+    return variable("GDN_BACKEND_PATH");
+}
+
 gdn_status gdn_environment_read(gdn_environment *environment)
 {
     memset(environment, 0, sizeof(*environment));
     environment->backend = variable("GDN_BACKEND");
     environment->implementations = variable("GDN_IMPL");
     environment->cpu_isa = variable("GDN_CPU_ISA");
-    environment->backend_path = variable("GDN_BACKEND_PATH");
+    environment->backend_path = gdn_environment_backend_path();
 
     const char *const verbose = variable("GDN_VERBOSE");
     environment->verbose = verbose != NULL && strcmp(verbose, "0") != 0;

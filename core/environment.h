@@ -19,4 +19,7 @@ typedef struct gdn_environment {
  * strings live as long as the environment does: copy what is kept. */
 gdn_status gdn_environment_read(gdn_environment *environment);
 
+/* GDN_BACKEND_PATH alone, which listing the backends needs; NULL where it is unset or empty. */
+const char *gdn_environment_backend_path(void);
+
 #endif

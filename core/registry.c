@@ -77,10 +77,8 @@ gdn_status gdn_backend_info(int32_t index, gdn_backend_report *report)
     if (index < 0 || index >= count) {
         return GDN_INVALID("index: %d, must be in 0..%d", (int)index, (int)count - 1);
     }
-    gdn_environment environment;
-    GDN_TRY(gdn_environment_read(&environment));
     gdn_backend_entry entry;
-    gdn_registry_find(index, environment.backend_path, &entry);
+    gdn_registry_find(index, gdn_environment_backend_path(), &entry);
 
     memset((char *)report + sizeof(report->struct_size), 0, sizeof(*report) - sizeof(report->struct_size));
     if (entry.backend == NULL) {

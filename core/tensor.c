@@ -1,6 +1,7 @@
 #include "tensor.h"
 
 #include "error.h"
+#include "strides.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -77,8 +78,8 @@ gdn_status gdn_tensor_check(const gdn_tensor *tensor, const gdn_tensor_rule *rul
         if (stride < 0) {
             return GDN_INVALID("%s.stride[%d]: %lld, must be at least 0", rule->name, (int)i, (long long)stride);
         }
-        if (size > 1 && stride > 0 && (size - 1) > (INT64_MAX / 16 - extent) / stride) {
-            return GDN_INVALID("%s.stride[%d]: %lld, the tensor's extent passes 2^59 elements", rule->name, (int)i,
+        if (size > 1 && stride > 0 && (size - 1) > (GDN_MAX_EXTENT - extent) / stride) {
+            return GDN_INVALID("%s.stride[%d]: %lld, the tensor's extent passes 2^58 elements", rule->name, (int)i,
                                (long long)stride);
         }
         extent += size > 1 ? (size - 1) * stride : 0;
@@ -92,10 +93,14 @@ gdn_status gdn_tensor_check(const gdn_tensor *tensor, const gdn_tensor_rule *rul
         if (tensor->data == NULL) {
             return GDN_INVALID("%s.data: NULL, must point to the elements", rule->name);
         }
-        const size_t align = gdn_dtype_size(tensor->dtype);
-        if ((uintptr_t)tensor->data % align != 0) {
+        const size_t element = gdn_dtype_size(tensor->dtype);
+        if ((uintptr_t)tensor->data % element != 0) {
             return GDN_INVALID("%s.data: %p, must be aligned to the element, %zu bytes", rule->name, tensor->data,
-                               align);
+                               element);
+        }
+        if ((uintptr_t)extent * element > UINTPTR_MAX - (uintptr_t)tensor->data) {
+            return GDN_INVALID("%s.data: %p, its elements reach past the end of the address space", rule->name,
+                               tensor->data);
         }
     }
     return GDN_OK;

@@ -134,7 +134,7 @@ typedef struct gdn_backend_report {
 /* The backends this library knows, usable or not, best first. gdn_backend_info fills *report for
  * `index` in 0..gdn_backend_count()-1. It looks at the machine afresh each time: it loads a module (from
  * the library's own folder or from GDN_BACKEND_PATH) to ask it, but creates no device context.
- * Returns INVALID_ARGUMENT (index, NULL, a GDN_NUM_THREADS that is no number) or VERSION_MISMATCH (struct_size). */
+ * Returns INVALID_ARGUMENT (index, NULL) or VERSION_MISMATCH (struct_size). */
 GDN_API int32_t gdn_backend_count(void);
 GDN_API gdn_status gdn_backend_info(int32_t index, gdn_backend_report *report);
 
@@ -436,8 +436,9 @@ typedef struct gdn_prefill_args {
     void *checkpoints; /* [num_checkpoints, num_v_heads, V, K], written, ordered by sequence, then by position.
                           Entries of a skipped sequence keep what they hold */
     int64_t num_checkpoints; /* entries `checkpoints` has room for, <= max_checkpoints */
-    const void *checkpoint_positions; /* AT: [checkpoint_offsets[N]] tokens consumed since the sequence's start,
-                                         1..length, strictly increasing within a sequence */
+    const void *checkpoint_positions; /* AT: [num_checkpoints], the first checkpoint_offsets[N] of which are read:
+                                         tokens consumed since the sequence's start, 1..length, strictly increasing
+                                         within a sequence */
     const void *checkpoint_offsets; /* AT: [N + 1] prefix sums into checkpoint_positions and checkpoints */
 
     void *workspace; /* gdn_plan_workspace_size bytes at GDN_WORKSPACE_ALIGNMENT; one for each concurrent run */

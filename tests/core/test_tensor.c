@@ -89,11 +89,17 @@ static void a_rule_refuses_by_name_and_value(void **unused)
     t.size[0] = INT64_MAX;
     assert_refused(&t, "thing.stride[0]");
     t = good_tensor();
+    t.stride[0] = GDN_MAX_EXTENT; /* what every later extent must be able to hold */
+    assert_refused(&t, "thing.stride[0]: 288230376151711744");
+    t = good_tensor();
     t.data = NULL;
     assert_refused(&t, "thing.data: NULL");
     t = good_tensor();
     t.data = (char *)t.data + 2;
     assert_refused(&t, "aligned");
+    t = good_tensor();
+    t.data = (void *)(UINTPTR_MAX - 63);
+    assert_refused(&t, "past the end of the address space");
 }
 
 static gdn_dims dims_of(int32_t rank, const int64_t *size, const int64_t *stride)
