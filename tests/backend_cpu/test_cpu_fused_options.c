@@ -305,7 +305,9 @@ static void a_cap_does_not_choose_the_implementation(void **unused)
         }
         case_free(&capped);
     }
-    REQUIRE(fitted > 1);
+    /* A context of one thread, as without OpenMP, takes the least from the start. */
+    const bool has_room = workspace_of(16, &free_of_it.problem) > workspace_of(1, &free_of_it.problem);
+    REQUIRE(fitted > (has_room ? 1 : 0));
     case_free(&free_of_it);
     gdn_context_destroy(&context);
     NO_COMPLAINTS(complaints);
