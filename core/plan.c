@@ -91,16 +91,20 @@ static size_t least_workspace(const gdn_plan *plan, const gdn_implementation *im
 static gdn_status fit(gdn_plan *plan, size_t max_workspace)
 {
     const gdn_implementation *const implementation = plan->implementation;
-    const size_t uncapped = plan->choice.ledger.total;
+    const gdn_choice uncapped = plan->choice;
     plan->problem.max_workspace = max_workspace;
     gdn_reason reason;
     const gdn_status status = max_workspace == 0 ? GDN_OK : take(plan, implementation, &reason);
     if (status != GDN_ERROR_UNSUPPORTED) {
         return status;
     }
+    if (uncapped.ledger.total <= max_workspace) {
+        plan->choice = uncapped; /* booking by a cap may keep room for padding that there is not */
+        return GDN_OK;
+    }
     return gdn_fail(GDN_ERROR_UNSUPPORTED,
                     "max_workspace: %zu, must be 0 (no cap) or at least %zu for this problem (%s)", max_workspace,
-                    least_workspace(plan, implementation, max_workspace, uncapped), implementation->name);
+                    least_workspace(plan, implementation, max_workspace, uncapped.ledger.total), implementation->name);
 }
 
 gdn_status gdn_plan_build(gdn_plan *plan, const gdn_context *context, const gdn_problem *problem)

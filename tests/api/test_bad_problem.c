@@ -236,6 +236,28 @@ static void a_workspace_cap_too_small_says_the_least(void **unused)
     assert_null(plan);
 }
 
+/* What a plan asks for without a cap is enough as one: of the smallest problems, too, where padding is most of it. */
+static void a_plan_fits_the_workspace_that_it_asks_for(void **unused)
+{
+    (void)unused;
+    const gdn_dtype types[] = {GDN_DTYPE_F32, GDN_DTYPE_BF16, GDN_DTYPE_F16};
+    const int64_t tokens[] = {1, 70, 5000};
+    for (size_t i = 0; i < COUNT_OF(types) * COUNT_OF(tokens); i++) {
+        gdn_problem p;
+        gdn_plan *plan = NULL;
+        REQUIRE_OK(gdn_problem_init(&p, 1, 3, 128, 128));
+        p.q.dtype = p.k.dtype = p.v.dtype = p.o.dtype = types[i % COUNT_OF(types)];
+        p.max_tokens = tokens[i / COUNT_OF(types)];
+        p.qk_norm = GDN_QK_NORM_RSQRT;
+        REQUIRE_OK(gdn_plan_create(&plan, test_context(), &p));
+        p.max_workspace = gdn_plan_workspace_size(plan);
+        gdn_plan_destroy(&plan);
+        REQUIRE_OK(gdn_plan_create(&plan, test_context(), &p));
+        assert_true(gdn_plan_workspace_size(plan) <= p.max_workspace);
+        gdn_plan_destroy(&plan);
+    }
+}
+
 static void null_handles_are_refused_by_name(void **unused)
 {
     (void)unused;
@@ -337,6 +359,7 @@ int main(void)
         cmocka_unit_test(the_good_problem_is_good),
         cmocka_unit_test(each_bad_field_is_refused_by_name_and_value),
         cmocka_unit_test(a_workspace_cap_too_small_says_the_least),
+        cmocka_unit_test(a_plan_fits_the_workspace_that_it_asks_for),
         cmocka_unit_test(null_handles_are_refused_by_name),
         cmocka_unit_test(bad_context_options_are_refused_by_name_and_value),
     };
