@@ -187,94 +187,70 @@ static void put_indices(fuzz_input *in, const void *at, gdn_dtype dtype, int cou
     }
 }
 
-static void run_prefill(const gdn_plan *plan, const gdn_problem *p, fuzz_input *in)
+static void take_sequences(gdn_prefill_args *args, const gdn_problem *p, fuzz_input *in)
 {
-    gdn_prefill_args args;
-    if (gdn_prefill_args_init(&args) != GDN_OK) {
-        abort();
-    }
-    args.q = take_pointer(in);
-    args.k = take_pointer(in);
-    args.v = take_pointer(in);
-    args.o = take_pointer(in);
-    args.gate = take_pointer(in);
-    args.beta = take_pointer(in);
-    args.state = take_pointer(in);
-    if (p->gate_form == GDN_GATE_RAW || take(in, 1) == 1) {
-        args.A_log = take_pointer(in);
-        args.dt_bias = take_pointer(in);
-    }
-    if (p->state_form == GDN_STATE_POOL) {
-        args.read_slots = take_pointer(in);
-        args.write_slots = take_pointer(in);
-        put_indices(in, args.read_slots, p->slots_dtype, 4);
-        put_indices(in, args.write_slots, p->slots_dtype, 4);
-    } else {
-        args.final_state = take_pointer(in);
-    }
     if (p->cu_seqlens_dtype != GDN_DTYPE_NONE) {
-        args.cu_seqlens = take_pointer(in);
-        put_indices(in, args.cu_seqlens, p->cu_seqlens_dtype, 5);
+        args->cu_seqlens = take_pointer(in);
+        put_indices(in, args->cu_seqlens, p->cu_seqlens_dtype, 5);
     }
     if (p->checkpoint_form != GDN_CHECKPOINT_NONE) {
-        args.checkpoints = take_pointer(in);
-        args.num_checkpoints = take_number(in);
+        args->checkpoints = take_pointer(in);
+        args->num_checkpoints = take_number(in);
     }
     if (p->checkpoint_form == GDN_CHECKPOINT_AT) {
-        args.checkpoint_positions = take_pointer(in);
-        args.checkpoint_offsets = take_pointer(in);
-        put_indices(in, args.checkpoint_positions, p->checkpoint_index_dtype, 4);
-        put_indices(in, args.checkpoint_offsets, p->checkpoint_index_dtype, 5);
-    }
-    args.num_seqs = take_number(in);
-    args.total_tokens = take_number(in);
-    const int64_t slots = take_number(in);
-    args.num_slots = slots > 16 ? 16 : slots;
-    args.has_initial_state = take_pointer(in);
-    args.workspace = workspace + (take(in, 1) == 0);
-    args.workspace_size = take(in, 1) == 0 ? (size_t)take_number(in) : WORKSPACE_BYTES - 256;
-    memcpy(before, arena, ARENA_BYTES);
-    if (gdn_prefill(plan, &args) != GDN_OK && memcmp(before, arena, ARENA_BYTES) != 0) {
-        abort();
+        args->checkpoint_positions = take_pointer(in);
+        args->checkpoint_offsets = take_pointer(in);
+        put_indices(in, args->checkpoint_positions, p->checkpoint_index_dtype, 4);
+        put_indices(in, args->checkpoint_offsets, p->checkpoint_index_dtype, 5);
     }
 }
 
-static void run_decode(const gdn_plan *plan, const gdn_problem *p, fuzz_input *in)
+/* Fills the arguments of both operations, which have most in common, and calls the plan's. */
+static void run(const gdn_plan *plan, const gdn_problem *p, fuzz_input *in)
 {
-    gdn_decode_args args;
-    if (gdn_decode_args_init(&args) != GDN_OK) {
+    const int is_prefill = p->operation == GDN_OPERATION_PREFILL;
+    gdn_prefill_args prefill;
+    gdn_decode_args decode;
+    if (gdn_prefill_args_init(&prefill) != GDN_OK || gdn_decode_args_init(&decode) != GDN_OK) {
         abort();
     }
-    args.q = take_pointer(in);
-    args.k = take_pointer(in);
-    args.v = take_pointer(in);
-    args.o = take_pointer(in);
-    args.gate = take_pointer(in);
-    args.beta = take_pointer(in);
-    args.state = take_pointer(in);
+    prefill.q = decode.q = take_pointer(in);
+    prefill.k = decode.k = take_pointer(in);
+    prefill.v = decode.v = take_pointer(in);
+    prefill.o = decode.o = take_pointer(in);
+    prefill.gate = decode.gate = take_pointer(in);
+    prefill.beta = decode.beta = take_pointer(in);
+    prefill.state = decode.state = take_pointer(in);
     if (p->gate_form == GDN_GATE_RAW || take(in, 1) == 1) {
-        args.A_log = take_pointer(in);
-        args.dt_bias = take_pointer(in);
+        prefill.A_log = decode.A_log = take_pointer(in);
+        prefill.dt_bias = decode.dt_bias = take_pointer(in);
     }
     if (p->state_form == GDN_STATE_POOL) {
-        args.read_slots = take_pointer(in);
-        args.write_slots = take_pointer(in);
-        args.token_slots = take_pointer(in);
-        put_indices(in, args.read_slots, p->slots_dtype, 4);
-        put_indices(in, args.write_slots, p->slots_dtype, 4);
-        put_indices(in, args.token_slots, p->slots_dtype, 8);
+        prefill.read_slots = decode.read_slots = take_pointer(in);
+        prefill.write_slots = decode.write_slots = take_pointer(in);
+        decode.token_slots = is_prefill ? NULL : take_pointer(in);
+        put_indices(in, decode.read_slots, p->slots_dtype, 4);
+        put_indices(in, decode.write_slots, p->slots_dtype, 4);
+        put_indices(in, decode.token_slots, p->slots_dtype, 8);
     } else {
-        args.final_state = take_pointer(in);
+        prefill.final_state = decode.final_state = take_pointer(in);
     }
-    args.num_tokens = take_pointer(in);
-    put_indices(in, args.num_tokens, GDN_DTYPE_I32, 4);
-    args.num_rows = take_number(in);
+    if (is_prefill) {
+        take_sequences(&prefill, p, in);
+    } else {
+        decode.num_tokens = take_pointer(in);
+        put_indices(in, decode.num_tokens, GDN_DTYPE_I32, 4);
+    }
+    prefill.num_seqs = decode.num_rows = take_number(in);
+    prefill.total_tokens = is_prefill ? take_number(in) : 0;
     const int64_t slots = take_number(in);
-    args.num_slots = slots > 16 ? 16 : slots;
-    args.workspace = workspace;
-    args.workspace_size = WORKSPACE_BYTES - 256;
+    prefill.num_slots = decode.num_slots = slots > 16 ? 16 : slots;
+    prefill.has_initial_state = decode.has_initial_state = take_pointer(in);
+    prefill.workspace = decode.workspace = workspace + (take(in, 1) == 0);
+    prefill.workspace_size = decode.workspace_size = take(in, 1) == 0 ? (size_t)take_number(in) : WORKSPACE_BYTES - 256;
     memcpy(before, arena, ARENA_BYTES);
-    if (gdn_decode(plan, &args) != GDN_OK && memcmp(before, arena, ARENA_BYTES) != 0) {
+    const gdn_status status = is_prefill ? gdn_prefill(plan, &prefill) : gdn_decode(plan, &decode);
+    if (status != GDN_OK && memcmp(before, arena, ARENA_BYTES) != 0) {
         abort();
     }
 }
@@ -328,11 +304,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     }
     if (!reaches_far(p) && gdn_plan_workspace_size(plan) <= WORKSPACE_BYTES - 256) {
         memset(arena, 0, ARENA_BYTES);
-        if (p->operation == GDN_OPERATION_DECODE) {
-            run_decode(plan, p, &in);
-        } else {
-            run_prefill(plan, p, &in);
-        }
+        run(plan, p, &in);
     }
     gdn_plan_destroy(&plan);
     return 0;
