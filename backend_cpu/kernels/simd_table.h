@@ -8,7 +8,8 @@
 #include "simd_tile.h"
 
 #include "gate_math.h"
-#include "simd_decode.h"
+#include "simd_decode_kv.h"
+#include "simd_decode_vk.h"
 #include "simd_elementwise.h"
 #include "simd_solve.h"
 
