@@ -301,22 +301,14 @@ template <typename T, int K, bool k16Bit> struct Token {
             lane_sums<Map::kLanes, 3>(sums);
             k_norm = norm_factor(sums[1], p.qk_norm, p.qk_norm_eps);
             q_norm = norm_factor(sums[2], p.qk_norm, p.qk_norm_eps);
-            if (k_norm == 0.0f || q_norm == 0.0f) {
-                drop_longest(sums[0]);
-            }
         }
-        qk = sums[0] * k_norm * q_norm;
+        qk = times(q_norm, times(k_norm, sums[0]));
     }
 
-    /* A vector longer than float32 can say has the factor 0: it becomes 0, since sums over it may be infinite. */
-    __device__ __forceinline__ void drop_longest(float &q_dot_k)
+    /* A sum over a vector, times its factor. A vector longer than float32 can say has the factor 0, and any sum. */
+    static __device__ __forceinline__ float times(float norm, float sum)
     {
-        q_dot_k = 0.0f;
-#pragma unroll
-        for (int i = 0; i < Map::kPerLane; ++i) {
-            k[i] = k_norm == 0.0f ? 0.0f : k[i];
-            q[i] = q_norm == 0.0f ? 0.0f : q[i];
-        }
+        return norm == 0.0f ? 0.0f : norm * sum;
     }
 
     /* The lane's part of a sum over a column. */
@@ -345,8 +337,8 @@ template <typename T, int K, bool k16Bit> struct Token {
         for (int c = 0; c < Map::kDepth; ++c) {
             float *const s = state.s[c];
             const float value = __shfl_sync(0xffffffffu, v, c, Map::kLanes);
-            const float u = beta * (value - alpha * (k_norm * sums[c]));
-            const float o = scale * fmaf(qk, u, alpha * (q_norm * sums[Map::kDepth + c]));
+            const float u = beta * (value - alpha * times(k_norm, sums[c]));
+            const float o = scale * fmaf(qk, u, alpha * times(q_norm, sums[Map::kDepth + c]));
             mine = threadIdx.x % Map::kLanes == c ? o : mine;
             const float uk = u * k_norm;
 #pragma unroll
