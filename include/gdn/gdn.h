@@ -250,7 +250,7 @@ typedef enum gdn_beta_form {
 } gdn_beta_form;
 
 /* l2 normalisation of each q and each k vector, in float32, before anything else uses it. A vector longer than
- * 1.8e19, whose square overflows float32, becomes 0. */
+ * 1.8e19, whose square overflows float32, becomes 0; in the tensor-core prefills of a GPU it makes NaN. */
 typedef enum gdn_qk_norm {
     GDN_QK_NORM_NONE = 0,
     GDN_QK_NORM_RSQRT = 1, /* x * rsqrt(sum(x^2) + eps), as in transformers and fla */
