@@ -21,9 +21,7 @@ static inline float gdn_cpu_l2norm_factor(gdn_qk_norm norm, float eps, const flo
         part[j] += x[i] * x[i];
     }
     const float sum = ((part[0] + part[4]) + (part[2] + part[6])) + ((part[1] + part[5]) + (part[3] + part[7]));
-    const float divisor = norm == GDN_QK_NORM_RSQRT ? sqrtf(sum + eps) : sqrtf(sum) + eps;
-    /* A row of zeros stays zeros with eps = 0, too. */
-    return divisor == 0.0f ? 0.0f : 1.0f / divisor;
+    return 1.0f / (norm == GDN_QK_NORM_RSQRT ? sqrtf(sum + eps) : sqrtf(sum) + eps);
 }
 
 #endif

@@ -2,6 +2,7 @@
 
 #include "struct_version.h"
 
+#include <float.h>
 #include <math.h>
 
 static gdn_layout dense_layout(int64_t heads, int64_t dim)
@@ -51,6 +52,13 @@ gdn_status gdn_problem_init_sized(gdn_problem *problem, size_t struct_size, int3
     return GDN_OK;
 }
 
+/* What is added where a vector of zeros is divided by its length: enough that a product of two factors is finite, so that
+ * zeros stay zeros, and nothing beside the square (the length) of any vector longer than 1e-12. */
+static float least_eps(gdn_qk_norm norm)
+{
+    return norm == GDN_QK_NORM_RSQRT ? FLT_MIN : 1e-19f;
+}
+
 gdn_status gdn_problem_resolve(gdn_problem *resolved, const gdn_problem *problem)
 {
     if (problem == NULL) {
@@ -61,6 +69,7 @@ gdn_status gdn_problem_resolve(gdn_problem *resolved, const gdn_problem *problem
     resolved->struct_size = sizeof(*resolved);
     GDN_TRY(gdn_problem_check(resolved));
 
+    resolved->qk_norm_eps = fmaxf(resolved->qk_norm_eps, least_eps(resolved->qk_norm));
     if (resolved->operation == GDN_OPERATION_PREFILL) {
         if (resolved->max_seqlen == 0) {
             resolved->max_seqlen = resolved->max_tokens;

@@ -7,7 +7,8 @@
 #include <stdbool.h>
 
 /* Checks every field of the caller's problem against every other (problem_check.c), then copies it with the
- * defaults that depend on other fields written out: max_seqlen, and the row strides of a decode problem. */
+ * defaults that depend on other fields written out: max_seqlen, and the row strides of a decode problem; and with
+ * qk_norm_eps large enough that a vector of zeros stays zeros. */
 gdn_status gdn_problem_resolve(gdn_problem *resolved, const gdn_problem *problem);
 
 /* Every rule a problem must meet; the message names the field, its value and what is allowed. */

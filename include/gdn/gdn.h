@@ -323,7 +323,8 @@ typedef struct gdn_problem {
     gdn_beta_form beta_form; /* default VALUE */
     float beta_scale; /* of a LOGIT: 1 (default), or 2 where negative eigenvalues are allowed; 1 with VALUE */
     gdn_qk_norm qk_norm; /* default NONE */
-    float qk_norm_eps; /* >= 0 and finite; default 1e-6 */
+    float qk_norm_eps; /* >= 0 and finite; default 1e-6. Zeros stay zeros with 0, too: less than 1.2e-38 (RSQRT) or
+                          1e-19 (EPS_OUTSIDE) counts as that */
     gdn_numerics numerics; /* default DEFAULT */
     int32_t chunk_size; /* prefill: tokens of a chunk, a hint; 0 (default): the implementation's choice */
     int32_t num_segments; /* prefill: segments that a sequence may be cut into, computed in parallel and joined by

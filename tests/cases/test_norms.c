@@ -75,35 +75,42 @@ static void squares_do_not_underflow_in_16_bits(void **unused)
     case_free(&c);
 }
 
-/* Entry 39: k = 0 writes nothing and only decays; q = 0 reads exactly 0. */
+/* Entry 39: k = 0 writes nothing and only decays; q = 0 reads exactly 0. Without eps, too, where a length of 0 is divided by. */
+static void zeros_are_harmless(bool decode, gdn_qk_norm norm, float eps)
+{
+    const case_spec spec = {.label = "k = 0 and q = 0",
+                            .seed = 1103,
+                            .operation = decode ? GDN_OPERATION_DECODE : GDN_OPERATION_PREFILL,
+                            .num_k_heads = 1,
+                            .length = 66,
+                            .tokens_per_row = 16,
+                            .qk_norm = norm,
+                            .qk_norm_eps = eps};
+    test_case c;
+    case_build(&c, &spec);
+    static const int64_t zero_k[] = {0, 5}, zero_q[] = {3, 5};
+    for (int i = 0; i < 2; i++) {
+        for (int32_t d = 0; d < 32; d++) {
+            case_put(&c, CASE_K, zero_k[i], 0, d, 0);
+            case_put(&c, CASE_Q, zero_q[i], 0, d, 0);
+        }
+    }
+    NO_COMPLAINTS(check_built_case(test_context(), &c));
+    for (int i = 0; i < 2; i++) {
+        for (int32_t d = 0; d < 32; d++) {
+            assert_true(case_output(&c, zero_q[i], 0, d) == 0);
+        }
+    }
+    case_free(&c);
+}
+
 static void vectors_of_zeros_are_harmless(void **unused)
 {
     (void)unused;
     for (int decode = 0; decode < 2; decode++) {
         for (gdn_qk_norm norm = GDN_QK_NORM_NONE; norm <= GDN_QK_NORM_EPS_OUTSIDE; norm++) {
-            const case_spec spec = {.label = "k = 0 and q = 0",
-                                    .seed = 1103,
-                                    .operation = decode ? GDN_OPERATION_DECODE : GDN_OPERATION_PREFILL,
-                                    .num_k_heads = 1,
-                                    .length = 66,
-                                    .tokens_per_row = 16,
-                                    .qk_norm = norm};
-            test_case c;
-            case_build(&c, &spec);
-            static const int64_t zero_k[] = {0, 5}, zero_q[] = {3, 5};
-            for (int i = 0; i < 2; i++) {
-                for (int32_t d = 0; d < 32; d++) {
-                    case_put(&c, CASE_K, zero_k[i], 0, d, 0);
-                    case_put(&c, CASE_Q, zero_q[i], 0, d, 0);
-                }
-            }
-            NO_COMPLAINTS(check_built_case(test_context(), &c));
-            for (int i = 0; i < 2; i++) {
-                for (int32_t d = 0; d < 32; d++) {
-                    assert_true(case_output(&c, zero_q[i], 0, d) == 0);
-                }
-            }
-            case_free(&c);
+            zeros_are_harmless(decode, norm, 1e-6f);
+            zeros_are_harmless(decode, norm, -1);
         }
     }
 }
@@ -111,19 +118,27 @@ static void vectors_of_zeros_are_harmless(void **unused)
 static void tokens_of_nothing_but_zeros(void **unused)
 {
     (void)unused;
+    static const float eps[] = {1e-6f, -1};
     for (gdn_qk_norm norm = GDN_QK_NORM_NONE; norm <= GDN_QK_NORM_EPS_OUTSIDE; norm++) {
-        const case_spec spec = {.label = "all zeros", .seed = 1104, .num_k_heads = 1, .length = 70, .qk_norm = norm};
-        test_case c;
-        case_build(&c, &spec);
-        for (int64_t t = 0; t < 70; t++) {
-            for (int32_t d = 0; d < 32; d++) {
-                case_put(&c, CASE_Q, t, 0, d, 0);
-                case_put(&c, CASE_K, t, 0, d, 0);
-                case_put(&c, CASE_V, t, 0, d, 0);
+        for (size_t i = 0; i < COUNT_OF(eps); i++) {
+            const case_spec spec = {.label = "all zeros",
+                                    .seed = 1104,
+                                    .num_k_heads = 1,
+                                    .length = 70,
+                                    .qk_norm = norm,
+                                    .qk_norm_eps = eps[i]};
+            test_case c;
+            case_build(&c, &spec);
+            for (int64_t t = 0; t < 70; t++) {
+                for (int32_t d = 0; d < 32; d++) {
+                    case_put(&c, CASE_Q, t, 0, d, 0);
+                    case_put(&c, CASE_K, t, 0, d, 0);
+                    case_put(&c, CASE_V, t, 0, d, 0);
+                }
             }
+            NO_COMPLAINTS(check_built_case(test_context(), &c));
+            case_free(&c);
         }
-        NO_COMPLAINTS(check_built_case(test_context(), &c));
-        case_free(&c);
     }
 }
 

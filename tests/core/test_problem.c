@@ -71,6 +71,25 @@ static void init_takes_any_numbers_and_refuses_none_of_them(void **unused)
     }
 }
 
+/* 1 / (0 + eps), and the product of two of them, must be finite: then zeros stay zeros. */
+static void no_eps_still_leaves_zeros_alone(void **unused)
+{
+    (void)unused;
+    gdn_problem p, resolved;
+    REQUIRE_OK(gdn_problem_init(&p, 1, 1, 32, 32));
+    p.max_tokens = 10;
+    for (p.qk_norm = GDN_QK_NORM_RSQRT; p.qk_norm <= GDN_QK_NORM_EPS_OUTSIDE; p.qk_norm++) {
+        p.qk_norm_eps = 0;
+        REQUIRE_OK(gdn_problem_resolve(&resolved, &p));
+        const float eps = resolved.qk_norm_eps;
+        const float factor = 1 / (p.qk_norm == GDN_QK_NORM_RSQRT ? sqrtf(eps) : eps);
+        assert_true(isfinite(factor * factor));
+        p.qk_norm_eps = 1e-12f;
+        REQUIRE_OK(gdn_problem_resolve(&resolved, &p));
+        assert_true(resolved.qk_norm_eps == 1e-12f);
+    }
+}
+
 static void structs_of_another_size_are_a_version_mismatch(void **unused)
 {
     (void)unused;
@@ -117,6 +136,7 @@ int main(void)
         cmocka_unit_test(init_writes_the_documented_defaults),
         cmocka_unit_test(init_takes_any_numbers_and_refuses_none_of_them),
         cmocka_unit_test(structs_of_another_size_are_a_version_mismatch),
+        cmocka_unit_test(no_eps_still_leaves_zeros_alone),
         cmocka_unit_test(a_resolved_problem_has_its_dependent_defaults),
     };
     return cmocka_run_group_tests_name("problem", tests, NULL, NULL);

@@ -4,6 +4,7 @@
 #include "formats.h"
 #include "inputs_values.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -316,7 +317,7 @@ static void fill_problem(test_case *c)
     p->beta_form = s->beta_form;
     p->beta_scale = s->beta_scale;
     p->qk_norm = s->qk_norm;
-    p->qk_norm_eps = s->qk_norm_eps;
+    p->qk_norm_eps = fmaxf(s->qk_norm_eps, 0);
     p->numerics = s->numerics;
     p->chunk_size = s->chunk_size;
     p->num_segments = s->num_segments;

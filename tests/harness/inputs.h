@@ -85,7 +85,7 @@ typedef struct case_spec {
     gdn_beta_form beta_form;
     float beta_scale; /* 0: 1 */
     gdn_qk_norm qk_norm;
-    float qk_norm_eps; /* 0: 1e-6 */
+    float qk_norm_eps; /* 0: 1e-6; below 0: 0 */
     bool has_scale; /* else the default, 1/sqrt(head_k_dim) */
     float scale;
     gdn_numerics numerics;

@@ -85,7 +85,7 @@ static void normalise(double *x, int32_t dim, gdn_qk_norm norm, double eps)
         factor = 1 / (sqrt(sum) + eps);
     }
     for (int32_t d = 0; d < dim; d++) {
-        x[d] *= factor;
+        x[d] = sum == 0 ? 0 : x[d] * factor;
     }
 }
 
