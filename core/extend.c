@@ -2,6 +2,7 @@
 #include "plan.h"
 #include "tensor.h"
 
+#include <stdio.h>
 #include <string.h>
 
 typedef struct extend_tensors {
@@ -106,6 +107,52 @@ static gdn_status make_problem(gdn_problem *problem, const extend_tensors *t, co
     return GDN_OK;
 }
 
+/* This call's name for an argument or a field of the general one; NULL: the same. */
+static const char *own_name(const char *word, size_t length)
+{
+    static const char *const names[][2] = {
+        {"gate", "a"},
+        {"beta", "b"},
+        {"state", "state_pool"},
+        {"num_slots", "state_pool.size[0]"},
+        {"read_slots", "cache_indices"},
+        {"write_slots", "cache_indices"},
+    };
+    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); ++i) {
+        if (strlen(names[i][0]) == length && memcmp(word, names[i][0], length) == 0) {
+            return names[i][1];
+        }
+    }
+    return NULL;
+}
+
+/* Words the message of a general call that failed for this one's caller: what it names, first or as what an argument
+ * overlaps or must be below, by the names that the caller knows. */
+static gdn_status in_own_names(gdn_status status)
+{
+    if (status == GDN_OK) {
+        return status;
+    }
+    char text[1024];
+    size_t used = 0;
+    bool is_name = true;
+    for (const char *at = gdn_last_error(); *at != '\0' && used + 32 < sizeof(text);) {
+        const size_t length = strspn(at, "abcdefghijklmnopqrstuvwxyz_");
+        const char *const own = is_name ? own_name(at, length) : NULL;
+        if (length == 0) {
+            text[used++] = *at++;
+            continue;
+        }
+        is_name = (length == 8 && memcmp(at, "overlaps", 8) == 0) || (length == 5 && memcmp(at, "below", 5) == 0);
+        used += (size_t)(own != NULL ? snprintf(text + used, sizeof(text) - used, "%s", own)
+                                     : snprintf(text + used, sizeof(text) - used, "%.*s", (int)length, at));
+        used = used < sizeof(text) ? used : sizeof(text) - 1;
+        at += length;
+    }
+    text[used] = '\0';
+    return gdn_fail(status, "%s", text);
+}
+
 gdn_status gdn_extend_chunkwise_workspace(gdn_context *context, const gdn_tensor *q, const gdn_tensor *k,
                                           const gdn_tensor *v, const gdn_tensor *a, const gdn_tensor *b,
                                           const gdn_tensor *state_pool, const gdn_tensor *cache_indices,
@@ -126,7 +173,7 @@ gdn_status gdn_extend_chunkwise_workspace(gdn_context *context, const gdn_tensor
         gdn_problem problem;
         gdn_plan plan;
         GDN_TRY(make_problem(&problem, &tensors, NULL, chunk_size, alignment));
-        GDN_TRY(gdn_plan_build(&plan, context, &problem));
+        GDN_TRY(in_own_names(gdn_plan_build(&plan, context, &problem)));
         most = plan.choice.ledger.total > most ? plan.choice.ledger.total : most;
     }
     *bytes = most;
@@ -174,7 +221,7 @@ gdn_status gdn_extend_chunkwise(gdn_context *context, const gdn_tensor *q, const
     gdn_problem problem;
     gdn_plan plan;
     GDN_TRY(make_problem(&problem, &tensors, o, chunk_size, bits % 16 == 0 ? 16 : 0));
-    GDN_TRY(gdn_plan_build(&plan, context, &problem));
+    GDN_TRY(in_own_names(gdn_plan_build(&plan, context, &problem)));
 
     gdn_prefill_args args;
     GDN_TRY(gdn_prefill_args_init(&args));
@@ -196,5 +243,5 @@ gdn_status gdn_extend_chunkwise(gdn_context *context, const gdn_tensor *q, const
     args.workspace = workspace;
     args.workspace_size = workspace_size;
     args.stream = stream;
-    return gdn_prefill(&plan, &args);
+    return in_own_names(gdn_prefill(&plan, &args));
 }

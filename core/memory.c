@@ -1,14 +1,22 @@
 /* Backend memory for callers that want no backend header: argument checks, then the backend. */
 #include "context.h"
 
+#include <stdint.h>
+
 static gdn_status check_context(const gdn_context *context)
 {
     return context != NULL ? GDN_OK : GDN_INVALID("context: NULL, must be a context");
 }
 
-static gdn_status check_ends(const void *ptr, size_t bytes, const char *name)
+static gdn_status check_range(const void *ptr, size_t bytes, const char *name)
 {
-    return ptr != NULL || bytes == 0 ? GDN_OK : GDN_INVALID("%s: NULL, must point to %zu bytes", name, bytes);
+    if (ptr == NULL && bytes > 0) {
+        return GDN_INVALID("%s: NULL, must point to %zu bytes", name, bytes);
+    }
+    if (bytes > PTRDIFF_MAX || bytes > UINTPTR_MAX - (uintptr_t)ptr) {
+        return GDN_INVALID("bytes: %zu, from %s %p on they reach past the end of the address space", bytes, name, ptr);
+    }
+    return GDN_OK;
 }
 
 gdn_status gdn_memory_alloc(gdn_context *context, void **ptr, size_t bytes)
@@ -40,8 +48,8 @@ gdn_status gdn_memory_copy(gdn_context *context, void *dst, const void *src, siz
                            void *stream)
 {
     GDN_TRY(check_context(context));
-    GDN_TRY(check_ends(dst, bytes, "dst"));
-    GDN_TRY(check_ends(src, bytes, "src"));
+    GDN_TRY(check_range(dst, bytes, "dst"));
+    GDN_TRY(check_range(src, bytes, "src"));
     if ((int)direction < (int)GDN_COPY_TO_BACKEND || (int)direction > (int)GDN_COPY_WITHIN_BACKEND) {
         return GDN_INVALID("direction: %d, must be a gdn_copy_direction (0..2)", (int)direction);
     }
@@ -51,7 +59,7 @@ gdn_status gdn_memory_copy(gdn_context *context, void *dst, const void *src, siz
 gdn_status gdn_memory_fill(gdn_context *context, void *dst, int byte, size_t bytes, void *stream)
 {
     GDN_TRY(check_context(context));
-    GDN_TRY(check_ends(dst, bytes, "dst"));
+    GDN_TRY(check_range(dst, bytes, "dst"));
     if (byte < 0 || byte > 255) {
         return GDN_INVALID("byte: %d, must be in 0..255", byte);
     }

@@ -136,7 +136,7 @@ const gdn_backend *gdn_module_load(const char *name, const char *extra_path, cha
     }
     if (extra_path != NULL && extra_path[0] != '\0') {
         if (strlen(extra_path) >= sizeof(folder)) {
-            add_reason(reason, reason_size, "backend_path", "longer than 3583 bytes");
+            add_reason(reason, reason_size, "folder to search", "longer than 3583 bytes");
             return NULL;
         }
         snprintf(path, sizeof(path), "%s/libgdn_%s.so", extra_path, name);

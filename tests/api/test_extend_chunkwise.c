@@ -293,13 +293,14 @@ static void wrong_tensors_are_refused_by_name(void **unused)
     REFUSED(t.state_pool.rank = 3, "state_pool", "3");
     REFUSED(t.state_pool.dtype = GDN_DTYPE_BF16, "state_pool", "bf16");
     REFUSED(t.state_pool.size[2] = 32, "state_pool", "32");
-    REFUSED(t.state_pool.stride[0] = 5, "state", "5");
+    REFUSED(t.state_pool.stride[0] = 5, "state_pool", "5");
     REFUSED(t.cache_indices.dtype = GDN_DTYPE_I32, "cache_indices", "i32");
     REFUSED(t.cu_seqlens.size[0] = 2, "cu_seqlens", "2");
     REFUSED(t.cu_seqlens.dtype = GDN_DTYPE_I32, "cu_seqlens", "i32");
     REFUSED(t.o.dtype = GDN_DTYPE_F32, "o", "f32");
     REFUSED(t.o.size[0] = 31, "o", "31");
-    REFUSED(t.o.data = t.v.data, "o", "overlaps");
+    REFUSED(t.o.data = t.v.data, "o", "overlaps v");
+    REFUSED(t.o.data = t.state_pool.data, "o", "overlaps state_pool");
 #undef REFUSED
     assert_int_equal(extend(&good, 0, workspace, bytes), GDN_ERROR_INVALID_ARGUMENT);
     assert_non_null(strstr(gdn_last_error(), "chunk_size: 0"));
@@ -340,6 +341,7 @@ static void duplicate_indices_are_a_conflict(void **unused)
     void *const workspace = open_workspace(&allocation, bytes);
     if (test_backend_is_host()) {
         assert_int_equal(extend(&t, 64, workspace, bytes), GDN_ERROR_SLOT_CONFLICT);
+        assert_non_null(strstr(gdn_last_error(), "cache_indices: slot 3"));
         assert_int_equal(stage_collect(&stage) + judge_nothing_written(&c), 0);
     }
     REQUIRE_OK(gdn_memory_free(test_context(), &allocation));

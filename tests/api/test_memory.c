@@ -54,12 +54,29 @@ static void wrong_bytes_to_fill_with_are_refused(void **unused)
     REQUIRE_OK(gdn_memory_free(test_context(), &memory));
 }
 
+static void sizes_past_the_address_space_are_refused(void **unused)
+{
+    (void)unused;
+    static const size_t sizes[] = {SIZE_MAX, SIZE_MAX / 2 + 1};
+    char host[16] = {0};
+    void *memory = NULL;
+    REQUIRE_OK(gdn_memory_alloc(test_context(), &memory, sizeof(host)));
+    for (size_t i = 0; i < COUNT_OF(sizes); i++) {
+        assert_int_equal(gdn_memory_copy(test_context(), memory, host, sizes[i], GDN_COPY_TO_BACKEND, NULL),
+                         GDN_ERROR_INVALID_ARGUMENT);
+        assert_non_null(strstr(gdn_last_error(), "bytes: "));
+        assert_int_equal(gdn_memory_fill(test_context(), memory, 0, sizes[i], NULL), GDN_ERROR_INVALID_ARGUMENT);
+    }
+    REQUIRE_OK(gdn_memory_free(test_context(), &memory));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(bytes_come_back_as_they_went),
         cmocka_unit_test(nothing_may_be_asked_for),
         cmocka_unit_test(wrong_bytes_to_fill_with_are_refused),
+        cmocka_unit_test(sizes_past_the_address_space_are_refused),
     };
     return RUN_SUITE("memory", tests);
 }
