@@ -385,8 +385,8 @@ GDN_API gdn_status gdn_plan_create(gdn_plan **plan, gdn_context *context, const 
 GDN_API void gdn_plan_destroy(gdn_plan **plan);
 
 /* Bytes of workspace that every run of the plan needs, in backend memory aligned to GDN_WORKSPACE_ALIGNMENT;
- * with 0 the pointer may be NULL. Fixed at creation; on the CPU it grows with the context's thread count, as far as the
- * problem has work for so many threads. 0 for a NULL plan. */
+ * with 0 the pointer may be NULL. Fixed at creation; on the CPU it follows the context's thread count (not evenly:
+ * the work is cut for it), as far as the problem has work for so many threads. 0 for a NULL plan. */
 GDN_API size_t gdn_plan_workspace_size(const gdn_plan *plan);
 
 /* Writes what was chosen, why each earlier implementation was not, and the map of the workspace: lines of
