@@ -64,7 +64,7 @@ static void a_prefix_that_names_nothing_is_warned_of(void **unused)
 {
     (void)unused;
     log_record log = {0};
-    make_a_plan_of("-cpu.scaler,-cpu.avx2,-cuda", record, &log);
+    make_a_plan_of("-cpu.scaler,-cpu.plain,-cuda", record, &log);
     assert_int_equal(log.warnings, 1);
     assert_non_null(strstr(log.text, "implementations: \"-cpu.scaler\" names nothing that backend cpu has"));
     assert_null(strstr(log.text, "not cpu.scalar.prefill: excluded"));
