@@ -88,6 +88,9 @@ static int report_line(const char *command, const char *what, const error_stats 
     if (stats->non_finite > 0) {
         return cli_fail(command, "%s: %lld elements are not finite", what, (long long)stats->non_finite);
     }
+    if (max_error >= 0 && stats->unjudged > 0) {
+        return cli_fail(command, "%s: --max-error %g needs a finite reference", what, max_error);
+    }
     if (max_error >= 0 && error_frobenius(stats) > max_error) {
         return cli_fail(command, "%s: relative Frobenius error %.3e is above --max-error %g", what,
                         error_frobenius(stats), max_error);

@@ -69,6 +69,16 @@ expect 0 prefill "$one" --backend cpu --min-time 0 --impl generic --chunk 214748
 says "chunk size: 256 tokens"
 refuses "--chunk: '2147483648' is not an integer in 0..2147483647" prefill --chunk 2147483648 x
 expect 1 prefill "$one" --backend cpu --min-time 0 --max-error 1e-12
+python3 - "$one" "$scratch/no_reference.safetensors" <<'PY'
+import json, struct, sys
+data = bytearray(open(sys.argv[1], "rb").read())
+size = struct.unpack("<Q", data[:8])[0]
+begin, _ = json.loads(data[8 : 8 + size])["ref.o"]["data_offsets"]
+data[8 + size + begin : 8 + size + begin + 4] = struct.pack("<f", float("nan"))
+open(sys.argv[2], "wb").write(data)
+PY
+expect 0 prefill "$scratch/no_reference.safetensors" --backend cpu --min-time 0
+expect 1 prefill "$scratch/no_reference.safetensors" --backend cpu --min-time 0 --max-error 1
 refuses "no-such-file" prefill "$scratch/no-such-file" --backend cpu
 expect 1 prefill "$one" --backend cpu --min-time 0 -o "$scratch/no/such/folder"
 head -c 5000 "$one" >"$scratch/cut.safetensors"
