@@ -168,7 +168,7 @@ static gdn_status check_one(const gdn_argument *argument, const gdn_context *con
                            argument->alignment);
     }
     if (bytes > 0) {
-        if ((uintptr_t)bytes > UINTPTR_MAX - (uintptr_t)argument->ptr) {
+        if (gdn_pointer_wraps(argument->ptr, (size_t)bytes)) {
             return GDN_INVALID("%s: %p, its %lld bytes reach past the end of the address space", argument->name,
                                argument->ptr, (long long)bytes);
         }
@@ -230,7 +230,7 @@ gdn_status gdn_arguments_check(const gdn_arguments *arguments, const gdn_context
         if ((uintptr_t)workspace % GDN_WORKSPACE_ALIGNMENT != 0) {
             return GDN_INVALID("workspace: %p, must be aligned to %d bytes", workspace, GDN_WORKSPACE_ALIGNMENT);
         }
-        if (workspace_needed > UINTPTR_MAX - (uintptr_t)workspace) {
+        if (gdn_pointer_wraps(workspace, workspace_needed)) {
             return GDN_INVALID("workspace: %p, its %zu bytes reach past the end of the address space", workspace,
                                workspace_needed);
         }

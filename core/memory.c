@@ -1,7 +1,5 @@
 /* Backend memory for callers that want no backend header: argument checks, then the backend. */
-#include "context.h"
-
-#include <stdint.h>
+#include "pointer.h"
 
 static gdn_status check_context(const gdn_context *context)
 {
@@ -13,7 +11,7 @@ static gdn_status check_range(const void *ptr, size_t bytes, const char *name)
     if (ptr == NULL && bytes > 0) {
         return GDN_INVALID("%s: NULL, must point to %zu bytes", name, bytes);
     }
-    if (bytes > PTRDIFF_MAX || bytes > UINTPTR_MAX - (uintptr_t)ptr) {
+    if (bytes > PTRDIFF_MAX || gdn_pointer_wraps(ptr, bytes)) {
         return GDN_INVALID("bytes: %zu, from %s %p on they reach past the end of the address space", bytes, name, ptr);
     }
     return GDN_OK;

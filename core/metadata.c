@@ -104,17 +104,9 @@ static gdn_status check_slots(const gdn_plan *plan, const slot_arguments *slots,
     return GDN_OK;
 }
 
-/* A skipped row's tokens are never read: neither are they judged. */
-static bool is_skipped(const gdn_problem *p, const void *read_slots, const void *write_slots, int64_t row)
-{
-    return p->state_form == GDN_STATE_POOL &&
-           (gdn_load_index(read_slots, p->slots_dtype, row) < 0 ||
-            (write_slots != NULL && gdn_load_index(write_slots, p->slots_dtype, row) < 0));
-}
-
 /* -------------------------------------------------------------------------------------- Gates */
 
-/* NaN passes: it stays in its head. */
+/* NaN passes: it stays in its head. Gates of a skipped row are not judged: its tokens are never read. */
 static gdn_status check_gate(gdn_gate_form form, float gate, int64_t token, int64_t head)
 {
     if (form == GDN_GATE_LOG_DECAY && gate > 0.0f) {
@@ -203,7 +195,7 @@ gdn_status gdn_check_prefill_metadata(const gdn_plan *plan, const gdn_prefill_ar
     }
     if (p->gate_form != GDN_GATE_RAW) {
         for (int64_t n = 0; n < args->num_seqs; ++n) {
-            if (is_skipped(p, args->read_slots, args->write_slots, n)) {
+            if (gdn_schedule_skipped(p, args->read_slots, args->write_slots, n)) {
                 continue;
             }
             int64_t token, length;
@@ -232,7 +224,7 @@ gdn_status gdn_check_decode_metadata(const gdn_plan *plan, const gdn_decode_args
             return GDN_INVALID("num_tokens[%lld]: %d, must be in 0..%d, tokens_per_row", (long long)row, (int)tokens,
                                (int)p->tokens_per_row);
         }
-        if (p->gate_form != GDN_GATE_RAW && !is_skipped(p, args->read_slots, args->write_slots, row)) {
+        if (p->gate_form != GDN_GATE_RAW && !gdn_schedule_skipped(p, args->read_slots, args->write_slots, row)) {
             GDN_TRY(check_gates(p, args->gate, row * p->gate.row_stride, tokens, row * p->tokens_per_row));
         }
     }

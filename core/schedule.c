@@ -31,13 +31,11 @@ void gdn_schedule_sequence(const gdn_problem *problem, const gdn_prefill_args *a
     *length = gdn_load_index(args->cu_seqlens, problem->cu_seqlens_dtype, seq + 1) - *token;
 }
 
-bool gdn_schedule_skipped(const gdn_problem *problem, const gdn_prefill_args *args, int64_t seq)
+bool gdn_schedule_skipped(const gdn_problem *problem, const void *read_slots, const void *write_slots, int64_t row)
 {
-    if (problem->state_form != GDN_STATE_POOL) {
-        return false;
-    }
-    return gdn_load_index(args->read_slots, problem->slots_dtype, seq) < 0 ||
-           (args->write_slots && gdn_load_index(args->write_slots, problem->slots_dtype, seq) < 0);
+    return problem->state_form == GDN_STATE_POOL &&
+           (gdn_load_index(read_slots, problem->slots_dtype, row) < 0 ||
+            (write_slots != NULL && gdn_load_index(write_slots, problem->slots_dtype, row) < 0));
 }
 
 gdn_status gdn_schedule_chunks(const gdn_problem *problem, const gdn_prefill_args *args, int32_t chunk_size,
@@ -45,7 +43,7 @@ gdn_status gdn_schedule_chunks(const gdn_problem *problem, const gdn_prefill_arg
 {
     int64_t count = 0;
     for (int64_t seq = 0; seq < args->num_seqs; seq++) {
-        if (gdn_schedule_skipped(problem, args, seq)) {
+        if (gdn_schedule_skipped(problem, args->read_slots, args->write_slots, seq)) {
             continue;
         }
         int64_t token;

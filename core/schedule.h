@@ -23,7 +23,7 @@ void gdn_schedule_wave(gdn_wave *wave);
 void gdn_schedule_sequence(const gdn_problem *problem, const gdn_prefill_args *args, int64_t seq, int64_t *token,
                            int64_t *length);
 
-/* Whether sequence `seq` is skipped: its read or its write slot is negative. */
-bool gdn_schedule_skipped(const gdn_problem *problem, const gdn_prefill_args *args, int64_t seq);
+/* Whether a sequence, or a row of a decode run, is skipped: its read or its write slot is negative. */
+bool gdn_schedule_skipped(const gdn_problem *problem, const void *read_slots, const void *write_slots, int64_t row);
 
 #endif

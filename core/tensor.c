@@ -1,6 +1,6 @@
 #include "tensor.h"
 
-#include "error.h"
+#include "pointer.h"
 #include "strides.h"
 
 #include <stdio.h>
@@ -98,7 +98,7 @@ gdn_status gdn_tensor_check(const gdn_tensor *tensor, const gdn_tensor_rule *rul
             return GDN_INVALID("%s.data: %p, must be aligned to the element, %zu bytes", rule->name, tensor->data,
                                element);
         }
-        if ((uintptr_t)extent * element > UINTPTR_MAX - (uintptr_t)tensor->data) {
+        if (gdn_pointer_wraps(tensor->data, (size_t)extent * element)) {
             return GDN_INVALID("%s.data: %p, its elements reach past the end of the address space", rule->name,
                                tensor->data);
         }
