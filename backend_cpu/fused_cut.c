@@ -14,16 +14,11 @@ static int64_t round_up_div(int64_t a, int64_t b)
     return (a + b - 1) / b;
 }
 
-static int64_t smaller(int64_t a, int64_t b)
-{
-    return a < b ? a : b;
-}
-
 /* Value heads of an item, at most. */
 static int states_of_item(const gdn_problem *p)
 {
     const int64_t fit = (int64_t)(STATE_BYTES / (gdn_fused_state_floats(p) * sizeof(float)));
-    return fit < 1 ? 1 : (int)smaller(fit, p->num_v_heads);
+    return fit < 1 ? 1 : (int)gdn_smaller(fit, p->num_v_heads);
 }
 
 int64_t gdn_fused_widest_item(const gdn_problem *p)
@@ -43,7 +38,7 @@ int64_t gdn_fused_panels_of_thread(const gdn_problem *p, int64_t panels, int64_t
     }
     const int64_t bytes = item * (int64_t)(gdn_fused_panel_floats(p) * sizeof(float));
     const int64_t bundle = bytes < STATE_BYTES ? GDN_MAX_BUNDLE : round_up_div(GDN_MAX_BUNDLE * STATE_BYTES, bytes);
-    return smaller(round_up_div(share, item), bundle) * item;
+    return gdn_smaller(round_up_div(share, item), bundle) * item;
 }
 
 static gdn_item_cut cut_of(const gdn_prefill_run *run, int keys, int heads, int panels)

@@ -7,6 +7,11 @@
 
 enum { GDN_MAX_BUNDLE = 8 };
 
+static inline int64_t gdn_smaller(int64_t a, int64_t b)
+{
+    return a < b ? a : b;
+}
+
 typedef struct gdn_item_cut {
     int keys; /* key heads of an item */
     int key_parts;

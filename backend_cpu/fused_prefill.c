@@ -71,20 +71,15 @@ static int chunk_of(const gdn_cpu_kernels *kernels, const gdn_problem *problem)
     return (hint + multiple - 1) / multiple * multiple;
 }
 
-static int64_t smaller(int64_t a, int64_t b)
-{
-    return a < b ? a : b;
-}
-
 /* Takes lanes and panels away until they fit in `room` bytes, which hold a lane with a panel: lanes with an item each come
  * before longer bundles. */
 static void fit_lanes(size_t room, size_t work_bytes, size_t panel_bytes, int64_t item, int64_t *lanes, int64_t *pool)
 {
-    const size_t lane_bytes = work_bytes + (size_t)smaller(item, *pool / *lanes) * panel_bytes;
+    const size_t lane_bytes = work_bytes + (size_t)gdn_smaller(item, *pool / *lanes) * panel_bytes;
     /* NOLINTNEXTLINE(clang-analyzer-core.DivideZero): a lane has a chunk's work, never nothing */
     const int64_t fit = (int64_t)(room / lane_bytes);
-    *lanes = fit < 1 ? 1 : smaller(fit, *lanes);
-    *pool = smaller(*pool, (int64_t)((room - (size_t)*lanes * work_bytes) / panel_bytes));
+    *lanes = fit < 1 ? 1 : gdn_smaller(fit, *lanes);
+    *pool = gdn_smaller(*pool, (int64_t)((room - (size_t)*lanes * work_bytes) / panel_bytes));
 }
 
 gdn_status gdn_fused_prefill_book(const gdn_cpu_kernels *kernels, int threads, const gdn_problem *problem,
@@ -96,7 +91,7 @@ gdn_status gdn_fused_prefill_book(const gdn_cpu_kernels *kernels, int threads, c
     const bool segments = problem->num_segments > 1;
     const int64_t runs = segments ? problem->num_segments : problem->max_seqs;
     const int64_t panels = runs * problem->num_v_heads * gdn_fused_panels(problem);
-    int64_t lanes = smaller(threads, panels);
+    int64_t lanes = gdn_smaller(threads, panels);
     int64_t pool = segments ? 0 : lanes * gdn_fused_panels_of_thread(problem, panels, lanes);
     if (segments) { /* they keep their states themselves */
         const size_t floats = gdn_fused_segment_floats(problem, chunk);
@@ -201,11 +196,11 @@ static void run_lane(const gdn_cpu_kernels *kernels, const gdn_prefill_run *run,
 gdn_status gdn_fused_prefill_run(const gdn_cpu_kernels *kernels, int threads, const gdn_prefill_run *run)
 {
     const int64_t *param = run->choice->param;
-    int team = (int)smaller(threads, param[PARAM_LANES]);
+    int team = (int)gdn_smaller(threads, param[PARAM_LANES]);
     gdn_item_cut cut = {0};
     if (run->problem->num_segments <= 1) {
         cut = gdn_fused_choose_cut(run, team, param[PARAM_POOL] / team);
-        team = (int)smaller(cut.items, team);
+        team = (int)gdn_smaller(cut.items, team);
         gdn_fused_choose_bundle(run, team, param[PARAM_POOL] / team, &cut);
     }
     /* A region of its own even for one thread: the loops inside must not bind to a region of the caller's. */
