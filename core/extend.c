@@ -2,6 +2,7 @@
 #include "plan.h"
 #include "tensor.h"
 
+#include <limits.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -144,9 +145,8 @@ static gdn_status in_own_names(gdn_status status)
             continue;
         }
         is_name = (length == 8 && memcmp(at, "overlaps", 8) == 0) || (length == 5 && memcmp(at, "below", 5) == 0);
-        used += (size_t)(own != NULL ? snprintf(text + used, sizeof(text) - used, "%s", own)
-                                     : snprintf(text + used, sizeof(text) - used, "%.*s", (int)length, at));
-        used = used < sizeof(text) ? used : sizeof(text) - 1;
+        snprintf(text + used, sizeof(text) - used, "%.*s", own != NULL ? INT_MAX : (int)length, own != NULL ? own : at);
+        used += strlen(text + used);
         at += length;
     }
     text[used] = '\0';
