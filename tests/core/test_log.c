@@ -80,22 +80,19 @@ static void a_prefix_that_names_nothing_is_warned_of(void **unused)
 /* What the body writes to stderr. */
 static void capture_stderr(void (*body)(void), char *text, size_t size)
 {
-    char path[] = "/tmp/gdn_test_log_XXXXXX";
-    const int file = mkstemp(path);
-    assert_true(file >= 0);
+    FILE *const file = tmpfile();
+    assert_non_null(file);
     fflush(stderr);
     const int saved = dup(STDERR_FILENO);
-    assert_true(dup2(file, STDERR_FILENO) >= 0);
+    assert_true(dup2(fileno(file), STDERR_FILENO) >= 0);
     body();
     fflush(stderr);
     assert_true(dup2(saved, STDERR_FILENO) >= 0);
     close(saved);
-    assert_int_equal(lseek(file, 0, SEEK_SET), 0);
-    const ssize_t length = read(file, text, size - 1);
-    assert_true(length >= 0);
-    text[length] = '\0';
-    close(file);
-    unlink(path);
+    rewind(file);
+    text[fread(text, 1, size - 1, file)] = '\0';
+    assert_false(ferror(file));
+    fclose(file);
 }
 
 static void without_callback(void)
