@@ -65,11 +65,13 @@ template <typename T> class FusedChain
             wgmma_fence();
 #pragma unroll
             for (int i = 0; i < 4; ++i) {
-                wgmma_rs<T, false>(X, state[i], wgmma_operand(stage + Stage::kK + h * 8192 + i * 32), h + i > 0);
+                wgmma_rs<T, false>(X, state[i], wgmma_operand(stage + Stage::kK) + wgmma_offset(h * 8192 + i * 32),
+                                   h + i > 0);
             }
 #pragma unroll
             for (int i = 0; i < 4; ++i) {
-                wgmma_rs<T, false>(O, state[i], wgmma_operand(stage + Stage::kQ + h * 8192 + i * 32), h + i > 0);
+                wgmma_rs<T, false>(O, state[i], wgmma_operand(stage + Stage::kQ) + wgmma_offset(h * 8192 + i * 32),
+                                   h + i > 0);
             }
             wgmma_commit();
             if (h == 1) {

@@ -19,7 +19,7 @@ template <typename T> __device__ __forceinline__ void multiply_tiles(float (&gra
 #pragma unroll
     for (int step = 0; step < GDN_SM90_DIM / 16; ++step) {
         const uint32_t offset = step / 4 * (PrepMap::kTile / 2) + step % 4 * 32;
-        wgmma_ss<T>(gram, wgmma_operand(a + offset), wgmma_operand(b + offset), step > 0);
+        wgmma_ss<T>(gram, wgmma_operand(a) + wgmma_offset(offset), wgmma_operand(b) + wgmma_offset(offset), step > 0);
     }
 }
 

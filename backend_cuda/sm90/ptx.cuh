@@ -253,24 +253,23 @@ template <int kPending> static __device__ __forceinline__ void wgmma_wait()
 }
 
 /* An operand in shared memory: 128-byte swizzled rows of 64 elements (see swizzled()); groups of eight rows are 1024 bytes
- * apart. A step of 16 along the rows adds 32 bytes to the address, a step of 16 rows, for a transposed operand, 2048.
- * `leading`, in bytes, is not used by tiles of this width; it is what such tiles are customarily given. */
-static __device__ __forceinline__ uint64_t wgmma_descriptor(uint32_t address, uint32_t leading)
+ * apart. What the instruction takes has 64 bits, of which the upper 32 are the same for all such tiles; the lower ones are
+ * the address in units of 16 bytes and, above it, a distance that is not used by tiles of this width, but customarily given.
+ * Operands of one tile are its first one and an offset, so that each costs one addition: a step of 16 along the rows is
+ * wgmma_offset(32), a step of 16 rows, for a transposed operand, wgmma_offset(2048). */
+static __device__ __forceinline__ uint32_t wgmma_operand(uint32_t tile)
 {
-    constexpr uint64_t kEightRows = uint64_t{1024 >> 4} << 32;
-    constexpr uint64_t kSwizzle128 = uint64_t{1} << 62;
-    return static_cast<uint64_t>((address & 0x3ffff) >> 4) | static_cast<uint64_t>(leading >> 4) << 16 | kEightRows |
-           kSwizzle128;
+    return tile >> 4 | (16 >> 4) << 16;
 }
 
-static __device__ __forceinline__ uint64_t wgmma_operand(uint32_t address)
+static __device__ __forceinline__ uint32_t wgmma_operand_transposed(uint32_t tile)
 {
-    return wgmma_descriptor(address, 16);
+    return tile >> 4 | (8192 >> 4) << 16;
 }
 
-static __device__ __forceinline__ uint64_t wgmma_operand_transposed(uint32_t address)
+static __device__ __forceinline__ constexpr uint32_t wgmma_offset(uint32_t bytes)
 {
-    return wgmma_descriptor(address, 8192);
+    return bytes >> 4;
 }
 
 /* clang-format off */
@@ -282,23 +281,27 @@ static __device__ __forceinline__ uint64_t wgmma_operand_transposed(uint32_t add
 #define GDN_SM90_D32 \
     "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, " \
     "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31}"
+/* The upper word of an operand: swizzled rows of 128 bytes, eight of them 1024 bytes. */
+#define GDN_SM90_OPERAND "0x40000040"
 #define GDN_SM90_WGMMA_RS(type, d, a, b, accumulate, transposed) \
-    asm volatile("{\n .reg .pred add;\n setp.ne.b32 add, %37, 0;\n" \
+    asm volatile("{\n .reg .pred add;\n .reg .b64 b;\n setp.ne.b32 add, %37, 0;\n" \
+                 " mov.b64 b, {%36, " GDN_SM90_OPERAND "};\n" \
                  " wgmma.mma_async.sync.aligned.m64n64k16.f32." type "." type " " GDN_SM90_D32 \
-                 ", {%32, %33, %34, %35}, %36, add, 1, 1, %38;\n}" \
+                 ", {%32, %33, %34, %35}, b, add, 1, 1, %38;\n}" \
                  : GDN_SM90_ACCUMULATORS(d) \
-                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(accumulate), "n"(transposed))
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b), "r"(accumulate), "n"(transposed))
 #define GDN_SM90_WGMMA_SS(type, d, a, b, accumulate) \
-    asm volatile("{\n .reg .pred add;\n setp.ne.b32 add, %34, 0;\n" \
+    asm volatile("{\n .reg .pred add;\n .reg .b64 a, b;\n setp.ne.b32 add, %34, 0;\n" \
+                 " mov.b64 a, {%32, " GDN_SM90_OPERAND "};\n mov.b64 b, {%33, " GDN_SM90_OPERAND "};\n" \
                  " wgmma.mma_async.sync.aligned.m64n64k16.f32." type "." type " " GDN_SM90_D32 \
-                 ", %32, %33, add, 1, 1, 0, 0;\n}" \
+                 ", a, b, add, 1, 1, 0, 0;\n}" \
                  : GDN_SM90_ACCUMULATORS(d) \
-                 : "l"(a), "l"(b), "r"(accumulate))
+                 : "r"(a), "r"(b), "r"(accumulate))
 /* clang-format on */
 
 /* d (+)= a b, A in registers. kTransposed: the rows of B's tile are its 16 rows of k, else its 64 columns. */
 template <typename T, bool kTransposed>
-static __device__ __forceinline__ void wgmma_rs(float (&d)[32], const uint32_t (&a)[4], uint64_t b, bool accumulate)
+static __device__ __forceinline__ void wgmma_rs(float (&d)[32], const uint32_t (&a)[4], uint32_t b, bool accumulate)
 {
     const int add = accumulate;
     constexpr int kTrans = kTransposed ? 1 : 0;
@@ -311,7 +314,7 @@ static __device__ __forceinline__ void wgmma_rs(float (&d)[32], const uint32_t (
 
 /* d (+)= a b, both in shared memory, rows along k. */
 template <typename T>
-static __device__ __forceinline__ void wgmma_ss(float (&d)[32], uint64_t a, uint64_t b, bool accumulate)
+static __device__ __forceinline__ void wgmma_ss(float (&d)[32], uint32_t a, uint32_t b, bool accumulate)
 {
     const int add = accumulate;
     if constexpr (std::is_same<T, __nv_bfloat16>::value) {
@@ -323,6 +326,7 @@ static __device__ __forceinline__ void wgmma_ss(float (&d)[32], uint64_t a, uint
 
 #undef GDN_SM90_WGMMA_SS
 #undef GDN_SM90_WGMMA_RS
+#undef GDN_SM90_OPERAND
 #undef GDN_SM90_D32
 #undef GDN_SM90_ACCUMULATORS
 

@@ -38,7 +38,8 @@ template <typename T, Form kForm> struct ChainLane {
     {
 #pragma unroll
         for (int i = 0; i < 4; ++i) {
-            wgmma_rs<T, false>(x, state[4 * h + i], wgmma_operand(stage + Stage::kK + h * 8192 + i * 32), h + i > 0);
+            wgmma_rs<T, false>(x, state[4 * h + i], wgmma_operand(stage + Stage::kK) + wgmma_offset(h * 8192 + i * 32),
+                               h + i > 0);
         }
     }
 
@@ -70,7 +71,7 @@ template <typename T, Form kForm> struct ChainLane {
     {
 #pragma unroll
         for (int i = 0; i < 4; ++i) {
-            wgmma_rs<T, false>(x, R[i], wgmma_operand(matrix + i * 32), add || i > 0);
+            wgmma_rs<T, false>(x, R[i], wgmma_operand(matrix) + wgmma_offset(i * 32), add || i > 0);
         }
     }
 
@@ -93,7 +94,8 @@ template <typename T, Form kForm> struct ChainLane {
     {
 #pragma unroll
         for (int i = 0; i < 4; ++i) {
-            wgmma_rs<T, true>(S, scaled[i], wgmma_operand_transposed(stage + Stage::kK + h * 8192 + i * 2048), true);
+            wgmma_rs<T, true>(S, scaled[i],
+                              wgmma_operand_transposed(stage + Stage::kK) + wgmma_offset(h * 8192 + i * 2048), true);
         }
     }
 

@@ -152,8 +152,8 @@ __device__ __forceinline__ void compute_outputs(const gdn_sm90_prefill &p, uint3
 #pragma unroll
                 for (int i = 0; i < 4; ++i) {
                     const uint32_t offset = half * 8192 + i * 32;
-                    wgmma_ss<T>(O, wgmma_operand(stage + Stage::kQ + offset),
-                                wgmma_operand(base + StateMap::kS + offset), half + i > 0);
+                    wgmma_ss<T>(O, wgmma_operand(stage + Stage::kQ) + wgmma_offset(offset),
+                                wgmma_operand(base + StateMap::kS) + wgmma_offset(offset), half + i > 0);
                 }
                 wgmma_commit();
             }
@@ -171,7 +171,8 @@ __device__ __forceinline__ void compute_outputs(const gdn_sm90_prefill &p, uint3
             wgmma_fence();
 #pragma unroll
             for (int i = 0; i < 4; ++i) {
-                wgmma_ss<T>(O, wgmma_operand(stage + Stage::kP + i * 32), wgmma_operand(values + i * 32), true);
+                wgmma_ss<T>(O, wgmma_operand(stage + Stage::kP) + wgmma_offset(i * 32),
+                            wgmma_operand(values) + wgmma_offset(i * 32), true);
             }
             wgmma_commit();
             wgmma_wait<0>();

@@ -206,8 +206,8 @@ template <typename T> class WholeChain
         for (int h = 0; h < 2; ++h) {
 #pragma unroll
             for (int i = 0; i < 4; ++i) {
-                wgmma_rs<T, false>(O_, state_[4 * h + i], wgmma_operand(stage + Stage::kQ + h * 8192 + i * 32),
-                                   h + i > 0);
+                wgmma_rs<T, false>(O_, state_[4 * h + i],
+                                   wgmma_operand(stage + Stage::kQ) + wgmma_offset(h * 8192 + i * 32), h + i > 0);
             }
             wgmma_commit();
         }
