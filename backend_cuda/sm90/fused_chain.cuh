@@ -54,7 +54,6 @@ template <typename T> class FusedChain
         }
         float X[32]; /* (K S)^T, then V'^T */
         float O[32]; /* (Q S)^T, then O^T */
-        uint32_t v[4][4];
 #pragma unroll
         for (int h = 0; h < 2; ++h) {
             uint32_t state[4][4]; /* half of S^T in 16 bits: there are no registers for all of it */
@@ -74,13 +73,10 @@ template <typename T> class FusedChain
                                    h + i > 0);
             }
             wgmma_commit();
-            if (h == 1) {
-                my_.load_values(v, stage);
-            }
             wgmma_wait<0>();
         }
         uint32_t R[4][4]; /* R^T, then V'^T, as operands */
-        residual(R, X, v, record + GDN_SM90_RECORD_DECAY_K);
+        residual(R, X, my_.values(stage), record + GDN_SM90_RECORD_DECAY_K);
         if (length < GDN_SM90_CHUNK) {
             mask_rows(R, length);
         }
@@ -138,23 +134,27 @@ template <typename T> class FusedChain
     }
 
   private:
-    /* R = V - Gamma K S as an operand, where x is K S; the factors by halves, since registers are few here. */
-    __device__ __forceinline__ void residual(uint32_t (&R)[4][4], const float (&x)[32], const uint32_t (&v)[4][4],
+    /* R = V - Gamma K S as an operand, where x is K S; V and the factors by halves, since registers are few here. */
+    __device__ __forceinline__ void residual(uint32_t (&R)[4][4], const float (&x)[32], uint32_t values,
                                              uint32_t factors) const
     {
+        const uint32_t mine = factors + 8 * (my_.lane % 4);
 #pragma unroll
         for (int half = 0; half < 2; ++half) {
+            uint32_t v[2][4];
+            ldmatrix_x4_trans(v[0], values + 4096 * half);
+            ldmatrix_x4_trans(v[1], values + 4096 * half + 2048);
             float2 decay[4];
 #pragma unroll
             for (int n = 0; n < 4; ++n) {
-                decay[n] = load_shared_float2(factors + 4 * (32 * half + 8 * n + 2 * (my_.lane % 4)));
+                decay[n] = load_shared_float2(mine + 128 * half + 32 * n);
             }
 #pragma unroll
             for (int i = 2 * half; i < 2 * half + 2; ++i) {
 #pragma unroll
                 for (int e = 0; e < 4; ++e) {
                     const float2 gamma = decay[2 * (i % 2) + e / 2];
-                    const float2 value = unpack2<T>(v[i][e]);
+                    const float2 value = unpack2<T>(v[i % 2][e]);
                     R[i][e] = pack2<T>(value.x - gamma.x * x[8 * i + 2 * e], value.y - gamma.y * x[8 * i + 2 * e + 1]);
                 }
             }
@@ -279,7 +279,7 @@ __device__ __forceinline__ void advance_fused(const gdn_sm90_prefill &p, uint32_
                 store_checkpoint(p, read_item(chain.item()), chain.half(), done + 1, chain.S);
             }
         }
-        store_item_state(p, read_item(chain.item()), chain.half(), chain.S);
+        store_item_state<Form::kFused>(p, read_item(chain.item()), chain.half(), chain.S);
     }
     chain.close();
 }

@@ -37,6 +37,10 @@ __device__ __forceinline__ void keep_initial_state(const gdn_sm90_prefill &p, co
     store_state(S, states, state_base(states, item.target_entry, item.head, half * GDN_SM90_HALF));
 }
 
+/* Places that a form has no items for are left out of its code. */
+template <Form kForm> constexpr bool kHasCarry = kForm != Form::kFused;
+template <Form kForm> constexpr bool kHasSegments = kForm == Form::kStateOnly || kForm == Form::kHalf;
+
 template <Form kForm>
 __device__ __forceinline__ void load_item_state(const gdn_sm90_prefill &p, const Item &item, int half,
                                                 float (&S)[2][32])
@@ -44,7 +48,7 @@ __device__ __forceinline__ void load_item_state(const gdn_sm90_prefill &p, const
     gdn_sm90_states states = p.initial_state;
     int64_t slot = 0;
     bool there = true;
-    switch (item.source) {
+    switch (kHasCarry<kForm> ? item.source : kPlaceCaller) {
     case kPlaceCaller:
         there = states.data && (!p.has_initial_state || p.has_initial_state[item.seq]);
         if (there) {
@@ -55,15 +59,16 @@ __device__ __forceinline__ void load_item_state(const gdn_sm90_prefill &p, const
         states = own_states(p, const_cast<float *>(p.carry_in));
         break;
     case kPlaceF:
-        states = own_states(p, p.segment_F);
-        slot = item.source_entry;
-        break;
     case kPlaceE:
-        states = own_states(p, p.segment_E);
-        slot = item.source_entry;
+        if (kHasSegments<kForm>) {
+            states = own_states(p, item.source == kPlaceF ? p.segment_F : p.segment_E);
+            slot = item.source_entry;
+        }
         break;
     case kPlaceIdentity:
-        set_identity(S, half);
+        if (kForm == Form::kStateOnly) {
+            set_identity(S, half);
+        }
         return;
     default:
         there = false;
@@ -83,12 +88,13 @@ __device__ __forceinline__ void load_item_state(const gdn_sm90_prefill &p, const
     }
 }
 
+template <Form kForm>
 __device__ __forceinline__ void store_item_state(const gdn_sm90_prefill &p, const Item &item, int half,
                                                  const float (&S)[2][32])
 {
     gdn_sm90_states states = p.final_state;
     int64_t slot = item.target_entry;
-    switch (item.target) {
+    switch (kHasCarry<kForm> ? item.target : kPlaceCaller) {
     case kPlaceCaller:
         slot = p.write_slots ? load_index(p.write_slots, p.slots_dtype, item.seq) : item.seq;
         break;
@@ -97,10 +103,10 @@ __device__ __forceinline__ void store_item_state(const gdn_sm90_prefill &p, cons
         slot = 0;
         break;
     case kPlaceF:
-        states = own_states(p, p.segment_F);
-        break;
     case kPlaceE:
-        states = own_states(p, p.segment_E);
+        if (kForm == Form::kStateOnly) {
+            states = own_states(p, item.target == kPlaceF ? p.segment_F : p.segment_E);
+        }
         break;
     default:
         return;

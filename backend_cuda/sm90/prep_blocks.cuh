@@ -18,6 +18,9 @@ struct HalfBlocks {
     struct Operand {
         uint32_t a[4];
     };
+    struct Factor {
+        uint32_t b[4];
+    };
 
     /* Columns 2t, 2t + 1 and 8 + 2t, 8 + 2t + 1 of rows g and g + 8. */
     static __device__ __forceinline__ void store(int lane, uint32_t block, const float (&x)[2][4])
@@ -41,20 +44,23 @@ struct HalfBlocks {
             x[e / 2][2 * (e % 2) + 1] = pair.y;
         }
     }
-    static __device__ __forceinline__ void make_operand(Operand &operand, const float (&x)[2][4], float sign)
+    static __device__ __forceinline__ void make_operand(Operand &operand, const float (&x)[2][4])
     {
 #pragma unroll
         for (int e = 0; e < 4; ++e) {
-            operand.a[e] = pack2<__half>(sign * x[e / 2][2 * (e % 2)], sign * x[e / 2][2 * (e % 2) + 1]);
+            operand.a[e] = pack2<__half>(x[e / 2][2 * (e % 2)], x[e / 2][2 * (e % 2) + 1]);
         }
     }
-    /* d += a block^T */
-    static __device__ __forceinline__ void multiply(int lane, float (&d)[2][4], const Operand &operand, uint32_t block)
+    /* The block's transpose as the right factor of a product. */
+    static __device__ __forceinline__ void load(int lane, Factor &factor, uint32_t block)
     {
-        uint32_t b[4];
-        ldmatrix_x4(b, block + (lane / 16 * 8 + lane % 8) * kStride + lane / 8 % 2 * 16);
-        mma_16816<__half>(d[0], operand.a, b[0], b[1]);
-        mma_16816<__half>(d[1], operand.a, b[2], b[3]);
+        ldmatrix_x4(factor.b, block + (lane / 16 * 8 + lane % 8) * kStride + lane / 8 % 2 * 16);
+    }
+    /* d += a b */
+    static __device__ __forceinline__ void multiply(float (&d)[2][4], const Operand &operand, const Factor &factor)
+    {
+        mma_16816<__half>(d[0], operand.a, factor.b[0], factor.b[1]);
+        mma_16816<__half>(d[1], operand.a, factor.b[2], factor.b[3]);
     }
     /* Zeroes the block's upper right 8 x 8. */
     static __device__ __forceinline__ void clear_upper(int lane, uint32_t block)
@@ -63,16 +69,17 @@ struct HalfBlocks {
             store_shared_16(block + lane * kStride + 16, make_uint4(0, 0, 0, 0));
         }
     }
-    /* Its lower left 8 x 8, -X_11 L_10 X_00, from the other two; l are L_10's columns 2t and 2t + 1 of row g. */
+    /* Its lower left 8 x 8, X_11 (-L_10) X_00, from the other two; l are -L_10's columns 2t and 2t + 1 of row g. */
     static __device__ __forceinline__ void fill_lower(int lane, uint32_t block, const float (&l)[2])
     {
         const uint32_t upper_row = block + lane % 8 * kStride, lower_row = upper_row + 8 * kStride;
         const uint32_t a[4] = {ldmatrix_x1_trans(upper_row), 0, 0, 0}; /* X_00^T */
+        const uint32_t b = ldmatrix_x1(lower_row + 16); /* X_11^T */
         float z[4] = {};
         mma_16816<__half>(z, a, pack2<__half>(l[0], l[1]), 0);
-        const uint32_t minus_z[4] = {pack2<__half>(-z[0], -z[1]), 0, 0, 0};
+        const uint32_t z_operand[4] = {pack2<__half>(z[0], z[1]), 0, 0, 0};
         float x[4] = {};
-        mma_16816<__half>(x, minus_z, ldmatrix_x1(lower_row + 16), 0);
+        mma_16816<__half>(x, z_operand, b, 0);
         stmatrix_x1_transposed(lower_row, pack2<__half>(x[0], x[1]));
     }
 };
@@ -83,6 +90,9 @@ struct Tf32Blocks {
     static constexpr int kBytes = 16 * kStride;
     struct Operand {
         uint32_t a[2][4];
+    };
+    struct Factor {
+        float2 b[2][2];
     };
 
     static __device__ __forceinline__ void store(int lane, uint32_t block, const float (&x)[2][4])
@@ -111,27 +121,36 @@ struct Tf32Blocks {
                 x[n][c] = load_shared_float(block + (8 * n + 2 * t + c % 2) * kStride + 4 * (g + 8 * (c / 2)));
             }
         }
-        make_operand(operand, x, 1.0f);
+        make_operand(operand, x);
     }
-    static __device__ __forceinline__ void make_operand(Operand &operand, const float (&x)[2][4], float sign)
+    static __device__ __forceinline__ void make_operand(Operand &operand, const float (&x)[2][4])
     {
 #pragma unroll
         for (int s = 0; s < 2; ++s) {
-            operand.a[s][0] = round_tf32(sign * x[s][0]);
-            operand.a[s][1] = round_tf32(sign * x[s][2]);
-            operand.a[s][2] = round_tf32(sign * x[s][1]);
-            operand.a[s][3] = round_tf32(sign * x[s][3]);
+            operand.a[s][0] = round_tf32(x[s][0]);
+            operand.a[s][1] = round_tf32(x[s][2]);
+            operand.a[s][2] = round_tf32(x[s][1]);
+            operand.a[s][3] = round_tf32(x[s][3]);
         }
     }
-    static __device__ __forceinline__ void multiply(int lane, float (&d)[2][4], const Operand &operand, uint32_t block)
+    static __device__ __forceinline__ void load(int lane, Factor &factor, uint32_t block)
     {
         const uint32_t at = block + lane / 4 * kStride + lane % 4 * 8;
 #pragma unroll
         for (int s = 0; s < 2; ++s) {
 #pragma unroll
             for (int n = 0; n < 2; ++n) {
-                const float2 b = load_shared_float2(at + 8 * n * kStride + 32 * s);
-                mma_1688_tf32(d[n], operand.a[s], __float_as_uint(b.x), __float_as_uint(b.y));
+                factor.b[s][n] = load_shared_float2(at + 8 * n * kStride + 32 * s);
+            }
+        }
+    }
+    static __device__ __forceinline__ void multiply(float (&d)[2][4], const Operand &operand, const Factor &factor)
+    {
+#pragma unroll
+        for (int s = 0; s < 2; ++s) {
+#pragma unroll
+            for (int n = 0; n < 2; ++n) {
+                mma_1688_tf32(d[n], operand.a[s], __float_as_uint(factor.b[s][n].x), __float_as_uint(factor.b[s][n].y));
             }
         }
     }
@@ -149,10 +168,10 @@ struct Tf32Blocks {
                                __float_as_uint(load_shared_float(upper + kStride)), 0};
         float z[4] = {};
         mma_1688_tf32(z, a, round_tf32(l[0]), round_tf32(l[1]));
-        const uint32_t minus_z[4] = {round_tf32(-z[0]), 0, round_tf32(-z[1]), 0};
+        const uint32_t z_operand[4] = {round_tf32(z[0]), 0, round_tf32(z[1]), 0};
         const float2 b = load_shared_float2(block + (8 + g) * kStride + 32 + 8 * t);
         float x[4] = {};
-        mma_1688_tf32(x, minus_z, __float_as_uint(b.x), __float_as_uint(b.y));
+        mma_1688_tf32(x, z_operand, __float_as_uint(b.x), __float_as_uint(b.y));
         const uint32_t lower = upper + 8 * kStride;
         store_shared_float(lower, __uint_as_float(round_tf32(x[0])));
         store_shared_float(lower + kStride, __uint_as_float(round_tf32(x[1])));

@@ -13,11 +13,15 @@ namespace gdn
 namespace sm90
 {
 
-/* gram (+)= a b^T for two tiles of 64 rows of 128 elements. */
-template <typename T> __device__ __forceinline__ void multiply_tiles(float (&gram)[32], uint32_t a, uint32_t b)
+constexpr int kGramSteps = GDN_SM90_DIM / 16;
+
+/* gram (+)= a b^T for two tiles of 64 rows of 128 elements; all of its steps, or some. */
+template <typename T>
+__device__ __forceinline__ void multiply_tiles(float (&gram)[32], uint32_t a, uint32_t b, int from = 0,
+                                               int to = kGramSteps)
 {
 #pragma unroll
-    for (int step = 0; step < GDN_SM90_DIM / 16; ++step) {
+    for (int step = from; step < to; ++step) {
         const uint32_t offset = step / 4 * (PrepMap::kTile / 2) + step % 4 * 32;
         wgmma_ss<T>(gram, wgmma_operand(a) + wgmma_offset(offset), wgmma_operand(b) + wgmma_offset(offset), step > 0);
     }
@@ -141,18 +145,18 @@ __device__ __forceinline__ void lower_decay(float (&decay)[2][4], uint32_t gates
     }
 }
 
-/* One warp: row block `warp` of L to shared memory, the diagonal block transposed. */
+/* One warp: row block `warp` of -L to shared memory, the diagonal block transposed. */
 template <typename Blocks>
 __device__ __forceinline__ void store_lower(const float (&kk)[32], uint32_t base, uint32_t gates, int warp, int lane)
 {
     const int g = lane / 4, t = lane % 4;
-    float beta[2], in_block[2], row[2];
+    float minus_beta[2], in_block[2], row[2];
 #pragma unroll
     for (int e = 0; e < 2; ++e) {
         const uint32_t at = 4 * (16 * warp + g + 8 * e);
-        beta[e] = load_shared_float(gates + HeadGates::kBeta + at);
+        minus_beta[e] = -load_shared_float(gates + HeadGates::kBeta + at);
         in_block[e] = load_shared_float(gates + HeadGates::kInBlock + at);
-        row[e] = beta[e] * exp2_approx(in_block[e]);
+        row[e] = minus_beta[e] * exp2_approx(in_block[e]);
     }
 #pragma unroll
     for (int j = 0; j < kBlocks; ++j) {
@@ -176,7 +180,7 @@ __device__ __forceinline__ void store_lower(const float (&kk)[32], uint32_t base
 #pragma unroll
                 for (int c = 0; c < 4; ++c) {
                     const int i = g + 8 * (c / 2), column = 8 * n + 2 * t + c % 2;
-                    const float x = beta[c / 2] * L[n][c] * kk[4 * (2 * j + n) + c];
+                    const float x = minus_beta[c / 2] * L[n][c] * kk[4 * (2 * j + n) + c];
                     store_shared_float(out + 4 * (column * PrepMap::kDiagonalStride + i), i > column ? x : 0.0f);
                 }
             }
@@ -194,8 +198,8 @@ __device__ __forceinline__ void store_lower_and_P(const float (&kk)[32], const f
     const uint32_t row_gates = gates + 4 * (16 * warp + g), column_gates = gates + 8 * t;
     const uint32_t out_P = record + GDN_SM90_RECORD_P;
     const int row_of_lane = 16 * warp + lane / 8 % 2 * 8 + lane % 8; /* whose address it gives to stmatrix */
-    const float beta[2] = {load_shared_float(row_gates + HeadGates::kBeta),
-                           load_shared_float(row_gates + HeadGates::kBeta + 32)};
+    const float minus_beta[2] = {-load_shared_float(row_gates + HeadGates::kBeta),
+                                 -load_shared_float(row_gates + HeadGates::kBeta + 32)};
     const float in_block[2] = {load_shared_float(row_gates + HeadGates::kInBlock),
                                load_shared_float(row_gates + HeadGates::kInBlock + 32)};
     const float decay[2] = {exp2_approx(in_block[0]), exp2_approx(in_block[1])};
@@ -218,7 +222,7 @@ __device__ __forceinline__ void store_lower_and_P(const float (&kk)[32], const f
         for (int n = 0; n < 2; ++n) {
 #pragma unroll
             for (int c = 0; c < 4; ++c) {
-                const float row = beta[c / 2] * decay[c / 2];
+                const float row = minus_beta[c / 2] * decay[c / 2];
                 x[n][c] = row * between * (c % 2 ? tail[n].y : tail[n].x) * kk[4 * (2 * j + n) + c];
             }
         }
@@ -240,7 +244,8 @@ __device__ __forceinline__ void store_lower_and_P(const float (&kk)[32], const f
             const float D = exp2_approx(in_block[c / 2] - (c % 2 ? column.y : column.x));
             const float k = warp < 2 ? (warp < 1 ? kk[at] : kk[8 + at]) : warp < 3 ? kk[16 + at] : kk[24 + at];
             const float q = warp < 2 ? (warp < 1 ? qk[at] : qk[8 + at]) : warp < 3 ? qk[16 + at] : qk[24 + at];
-            store_shared_float(out_L + 4 * (j * PrepMap::kDiagonalStride + i), i > j ? beta[c / 2] * D * k : 0.0f);
+            store_shared_float(out_L + 4 * (j * PrepMap::kDiagonalStride + i),
+                               i > j ? minus_beta[c / 2] * D * k : 0.0f);
             P[c] = i >= j ? D * q : 0.0f;
         }
         r[2 * n] = pack2<T>(P[0], P[1]);
@@ -249,7 +254,7 @@ __device__ __forceinline__ void store_lower_and_P(const float (&kk)[32], const f
     stmatrix_x4(out_P + swizzled(row_of_lane, 2 * warp + lane / 16), r);
 }
 
-/* One warp: X = (I + L)^-1 of its diagonal block, of two triangles of 8 x 8 and a square: X_10 = -X_11 L_10 X_00.
+/* One warp: X = (I + L)^-1 of its diagonal block, of two triangles of 8 x 8 and a square: X_10 = X_11 (-L_10) X_00.
  *
  * Lane 8 b + c finds column c of X_bb, x_i = [i = c] - sum_{j < i} L_ij x_j, a column of L at a time so that the sums are
  * independent; lane 16 + 8 b + c does the same, and stores the other half of it. */
@@ -272,7 +277,7 @@ template <typename Blocks> __device__ __forceinline__ void invert_diagonal(uint3
 #pragma unroll
             for (int e = 0; e < 4; ++e) {
                 if (4 * i4 + e > j) {
-                    x[4 * i4 + e] = fmaf(-__uint_as_float(words[e]), x[j], x[4 * i4 + e]);
+                    x[4 * i4 + e] = fmaf(__uint_as_float(words[e]), x[j], x[4 * i4 + e]);
                 }
             }
         }
@@ -283,47 +288,60 @@ template <typename Blocks> __device__ __forceinline__ void invert_diagonal(uint3
         Blocks::store_element(out, first + i + lane / 16 * 4, first + column, lane < 16 ? x[i] : x[4 + i]);
     }
     Blocks::clear_upper(lane, out);
-    /* L_10, transposed: columns 0..7, rows 8..15. */
+    /* -L_10, transposed: columns 0..7, rows 8..15. */
     const uint32_t square = L + 4 * (2 * (lane % 4) * PrepMap::kDiagonalStride + 8 + lane / 4);
     const float l[2] = {load_shared_float(square), load_shared_float(square + 4 * PrepMap::kDiagonalStride)};
     __syncwarp();
     Blocks::fill_lower(lane, out, l);
 }
 
-/* One warp: block column `warp` of A' = X B. X_iw^T = -(sum_k X_kw^T L_ik^T) X_ii^T. */
+/* One warp: block column `warp` of A' = X B. X_iw^T = (sum_k X_kw^T (-L_ik)^T) X_ii^T. */
 template <typename T, typename Blocks>
 __device__ __forceinline__ void merge_column(uint32_t base, uint32_t record, uint32_t gates, int warp, int lane)
 {
     const int g = lane / 4;
+    uint32_t lower = base + PrepMap::kLower + (warp * (warp + 1) / 2 + warp) * Blocks::kBytes; /* L_(w+1),w */
+    uint32_t inverse = base + PrepMap::kInverse + warp * Blocks::kBytes;
+    const uint32_t A =
+        record + GDN_SM90_RECORD_A + 16 * 128 * warp + swizzled(lane / 16 * 8 + lane % 8, 2 * warp + lane / 8 % 2);
+    typename Blocks::Operand x[kBlocks]; /* X_(warp + below),w^T */
+    float y[2][4];
+    Blocks::load_transposed(lane, inverse, x[0], y);
     const float beta[2] = {load_shared_float(gates + HeadGates::kBeta + 4 * (16 * warp + g)),
                            load_shared_float(gates + HeadGates::kBeta + 4 * (16 * warp + g + 8))};
-    const uint32_t inverse = base + PrepMap::kInverse, lower = base + PrepMap::kLower;
-    const uint32_t A = record + GDN_SM90_RECORD_A;
-    typename Blocks::Operand x[kBlocks]; /* X_(warp + below),w^T */
 #pragma unroll
     for (int below = 0; below < kBlocks; ++below) {
-        const int i = warp + below;
-        if (i < kBlocks) {
-            float y[2][4] = {};
-            if (below == 0) {
-                Blocks::load_transposed(lane, inverse + warp * Blocks::kBytes, x[0], y);
-            } else {
+        if (warp + below < kBlocks) {
+            if (below > 0) {
+                typename Blocks::Factor
+                    factors[kBlocks]; /* L_ik, k >= w, and X_ii: all loaded before the first is used */
+#pragma unroll
+                for (int k = 0; k < below; ++k) {
+                    Blocks::load(lane, factors[k], lower + k * Blocks::kBytes);
+                }
+                inverse += Blocks::kBytes;
+                Blocks::load(lane, factors[below], inverse);
+                lower += (warp + below) * Blocks::kBytes;
                 float z[2][4] = {};
 #pragma unroll
                 for (int k = 0; k < below; ++k) {
-                    Blocks::multiply(lane, z, x[k], lower + (i * (i - 1) / 2 + warp + k) * Blocks::kBytes);
+                    Blocks::multiply(z, x[k], factors[k]);
                 }
                 typename Blocks::Operand z_operand;
-                Blocks::make_operand(z_operand, z, -1.0f);
-                Blocks::multiply(lane, y, z_operand, inverse + i * Blocks::kBytes);
-                Blocks::make_operand(x[below], y, 1.0f);
+                Blocks::make_operand(z_operand, z);
+#pragma unroll
+                for (int e = 0; e < 8; ++e) {
+                    y[e / 4][e % 4] = 0.0f;
+                }
+                Blocks::multiply(y, z_operand, factors[below]);
+                Blocks::make_operand(x[below], y);
             }
             uint32_t r[4];
 #pragma unroll
             for (int e = 0; e < 4; ++e) {
                 r[e] = pack2<T>(beta[e % 2] * y[e / 2][2 * (e % 2)], beta[e % 2] * y[e / 2][2 * (e % 2) + 1]);
             }
-            stmatrix_x4_transposed(A + swizzled(16 * i + lane / 16 * 8 + lane % 8, 2 * warp + lane / 8 % 2), r);
+            stmatrix_x4_transposed(A + 16 * 128 * below, r);
         }
     }
 }

@@ -99,22 +99,30 @@ template <typename T, Form kForm> struct ChainLane {
         }
     }
 
+    /* Where this lane reads V^T as an operand of tokens 0..15; those of 16 tokens on are 2048 bytes further. */
+    __device__ __forceinline__ uint32_t values(uint32_t stage) const
+    {
+        const uint32_t tile = stage + Stage::kV + (kTiles<kForm> == 2 ? group * 8192 : 0);
+        return tile + swizzled(lane / 16 * 8 + lane % 8, 2 * warp + lane / 8 % 2);
+    }
+
     /* V^T as an operand: tokens 16 i + 2t.. and + 8, columns 16 warp + g and + 8. */
     __device__ __forceinline__ void load_values(uint32_t (&v)[4][4], uint32_t stage) const
     {
-        const uint32_t tile = stage + Stage::kV + (kTiles<kForm> == 2 ? group * 8192 : 0);
+        const uint32_t mine = values(stage);
 #pragma unroll
         for (int i = 0; i < 4; ++i) {
-            ldmatrix_x4_trans(v[i], tile + swizzled(16 * i + lane / 16 * 8 + lane % 8, 2 * warp + lane / 8 % 2));
+            ldmatrix_x4_trans(v[i], mine + 2048 * i);
         }
     }
 
     /* Factors of tokens 8 n + 2t and + 1. */
     __device__ __forceinline__ void load_factors(float2 (&factors)[8], uint32_t address) const
     {
+        const uint32_t mine = address + 8 * (lane % 4); /* one address, to which constants are added */
 #pragma unroll
         for (int n = 0; n < 8; ++n) {
-            factors[n] = load_shared_float2(address + 4 * (8 * n + 2 * (lane % 4)));
+            factors[n] = load_shared_float2(mine + 32 * n);
         }
     }
 

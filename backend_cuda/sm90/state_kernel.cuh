@@ -100,7 +100,7 @@ __device__ __forceinline__ void advance_states(const gdn_sm90_prefill &p, uint32
                 store_checkpoint(p, read_item(chain.item()), chain.half(), done, chain.S);
             }
         }
-        store_item_state(p, read_item(chain.item()), chain.half(), chain.S);
+        store_item_state<kForm>(p, read_item(chain.item()), chain.half(), chain.S);
     }
     chain.close();
 }

@@ -219,9 +219,10 @@ template <typename T> class WholeChain
     /* Q S times scale exp(G_i), by tokens. */
     __device__ __forceinline__ void scale_O(uint32_t stage)
     {
+        const uint32_t mine = stage + Stage::kDecayQ + 8 * (my_.lane % 4);
 #pragma unroll
         for (int n = 0; n < 8; ++n) {
-            const float2 decay = load_shared_float2(stage + Stage::kDecayQ + 4 * (8 * n + 2 * (my_.lane % 4)));
+            const float2 decay = load_shared_float2(mine + 32 * n);
             O_[4 * n] *= decay.x;
             O_[4 * n + 1] *= decay.y;
             O_[4 * n + 2] *= decay.x;
