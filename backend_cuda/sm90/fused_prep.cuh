@@ -4,10 +4,12 @@
  *     warpgroup             rows' factors
  *     --- barrier; wait for the record before the last to be free
  *     warp w                row block w of L and of P; decay factors
- *     warpgroup             K K^T and Q K^T of the next chunk are begun
  *     warp w                the inverse of L's diagonal block w
  *     --- barrier
  *     warp w                block column w of A'; word to the states
+ *
+ * Between those steps a quarter each of K K^T and Q K^T of the next chunk is queued: all at once, they would hold the warps up
+ * until the tensor cores, which the states keep busy, have taken the last of them.
  *
  * Gates are fused_gates.cuh's. Row factors have two buffers, so that two barriers a chunk are enough.
  */
@@ -39,8 +41,7 @@ template <typename T> class FusedPrep
     __device__ __forceinline__ void run()
     {
         clear();
-        begin_grams(cursor_);
-        wgmma_wait<0>();
+        compute_grams(cursor_);
         for (;;) {
             const uint32_t header = stage_item(base_, cursor_);
             const ItemCounts counts = read_counts(header);
@@ -51,8 +52,7 @@ template <typename T> class FusedPrep
             if (total == 0) {
                 wait_free();
                 hand_over();
-                begin_grams(cursor_);
-                wgmma_wait<0>();
+                compute_grams(cursor_);
             }
 #pragma unroll 1
             for (int left = total; left > 0; --left) {
@@ -81,8 +81,8 @@ template <typename T> class FusedPrep
         return base_ + Map::kFactors + parity * Map::kFactorsBytes - PrepMap::kKFactor;
     }
 
-    /* Begins K K^T and Q K^T of the chunk in a stage, once it is there; without a chunk, of what lies there. */
-    __device__ __forceinline__ void begin_grams(const StageCursor &cursor)
+    /* Begins K K^T and Q K^T of the chunk in a stage, once it is there; without a chunk, of what lies there. Gives the stage. */
+    __device__ __forceinline__ uint32_t open_grams(const StageCursor &cursor)
     {
         const uint32_t stage = __shfl_sync(0xffffffffu, cursor.address<kForm>(base_), 0); /* for uniform registers */
         mbarrier_wait(barriers_.full(cursor.stage), cursor.parity);
@@ -91,9 +91,32 @@ template <typename T> class FusedPrep
                            threadIdx.x % 32); /* there are no registers for it later */
         }
         wgmma_fence();
-        multiply_tiles<T>(kk_, stage + Stage::kK, stage + Stage::kK);
-        multiply_tiles<T>(qk_, stage + Stage::kQ, stage + Stage::kK);
-        wgmma_commit();
+        return stage;
+    }
+
+    /* Queues a quarter of them, 0..3. */
+    template <int kQuarter> __device__ __forceinline__ void queue_grams(uint32_t stage)
+    {
+        constexpr int kFrom = kQuarter % 2 * (kGramSteps / 2);
+        if (kQuarter < 2) {
+            multiply_tiles<T>(kk_, stage + Stage::kK, stage + Stage::kK, kFrom, kFrom + kGramSteps / 2);
+        } else {
+            multiply_tiles<T>(qk_, stage + Stage::kQ, stage + Stage::kK, kFrom, kFrom + kGramSteps / 2);
+        }
+        if (kQuarter == 3) {
+            wgmma_commit();
+        }
+    }
+
+    /* All of them, done. */
+    __device__ __forceinline__ void compute_grams(const StageCursor &cursor)
+    {
+        const uint32_t stage = open_grams(cursor);
+        queue_grams<0>(stage);
+        queue_grams<1>(stage);
+        queue_grams<2>(stage);
+        queue_grams<3>(stage);
+        wgmma_wait<0>();
     }
 
     /* The record of the chunk of this stage use, and the next one's products. */
@@ -145,19 +168,30 @@ template <typename T> class FusedPrep
         following.advance();
         store_lower_and_P<T, Blocks>(kk_, qk_, scratch, record, gates, warp_, lane);
         __syncwarp();
+        uint32_t stage = 0;
         if (kEarly) {
-            begin_grams(following);
+            stage = open_grams(following);
+            queue_grams<0>(stage);
         }
-        if (warp_ < 2) {
-            store_decays(factors, record, gates, threadIdx.x % kRows);
+        store_decays(factors, record, gates,
+                     16 * warp_ + lane % 16); /* twice, since a branch would part the products */
+        if (kEarly) {
+            queue_grams<1>(stage);
         }
         invert_diagonal<Blocks>(scratch, warp_, lane);
-        named_barrier(kPrepBarrier, kPrepThreads);
-        merge_column<T, Blocks>(scratch, record, gates, warp_, lane);
-        if (!kEarly) {
-            begin_grams(following);
+        if (kEarly) {
+            queue_grams<2>(stage);
         }
-        wgmma_wait<0>();
+        named_barrier(kPrepBarrier, kPrepThreads);
+        if (kEarly) {
+            queue_grams<3>(stage);
+        }
+        merge_column<T, Blocks>(scratch, record, gates, warp_, lane);
+        if (kEarly) {
+            wgmma_wait<0>();
+        } else {
+            compute_grams(following);
+        }
     }
 
     /* Waits until the record before the last has been used, which is when its stage has. */
