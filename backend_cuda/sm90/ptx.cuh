@@ -290,6 +290,16 @@ static __device__ __forceinline__ constexpr uint32_t wgmma_offset(uint32_t bytes
                  ", {%32, %33, %34, %35}, b, add, 1, 1, %38;\n}" \
                  : GDN_SM90_ACCUMULATORS(d) \
                  : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b), "r"(accumulate), "n"(transposed))
+#define GDN_SM90_WGMMA_RS_32(type, d, a, b, accumulate) \
+    asm volatile("{\n .reg .pred add;\n .reg .b64 b;\n setp.ne.b32 add, %21, 0;\n" \
+                 " mov.b64 b, {%20, " GDN_SM90_OPERAND "};\n" \
+                 " wgmma.mma_async.sync.aligned.m64n32k16.f32." type "." type \
+                 " {%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15}" \
+                 ", {%16, %17, %18, %19}, b, add, 1, 1, 0;\n}" \
+                 : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]), "+f"(d[7]), \
+                   "+f"(d[8]), "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]), "+f"(d[14]), \
+                   "+f"(d[15]) \
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b), "r"(accumulate))
 #define GDN_SM90_WGMMA_SS(type, d, a, b, accumulate) \
     asm volatile("{\n .reg .pred add;\n .reg .b64 a, b;\n setp.ne.b32 add, %34, 0;\n" \
                  " mov.b64 a, {%32, " GDN_SM90_OPERAND "};\n mov.b64 b, {%33, " GDN_SM90_OPERAND "};\n" \
@@ -312,6 +322,18 @@ static __device__ __forceinline__ void wgmma_rs(float (&d)[32], const uint32_t (
     }
 }
 
+/* The same for 32 columns, not transposed. */
+template <typename T>
+static __device__ __forceinline__ void wgmma_rs(float (&d)[16], const uint32_t (&a)[4], uint32_t b, bool accumulate)
+{
+    const int add = accumulate;
+    if constexpr (std::is_same<T, __nv_bfloat16>::value) {
+        GDN_SM90_WGMMA_RS_32("bf16", d, a, b, add);
+    } else {
+        GDN_SM90_WGMMA_RS_32("f16", d, a, b, add);
+    }
+}
+
 /* d (+)= a b, both in shared memory, rows along k. */
 template <typename T>
 static __device__ __forceinline__ void wgmma_ss(float (&d)[32], uint32_t a, uint32_t b, bool accumulate)
@@ -325,6 +347,7 @@ static __device__ __forceinline__ void wgmma_ss(float (&d)[32], uint32_t a, uint
 }
 
 #undef GDN_SM90_WGMMA_SS
+#undef GDN_SM90_WGMMA_RS_32
 #undef GDN_SM90_WGMMA_RS
 #undef GDN_SM90_OPERAND
 #undef GDN_SM90_D32

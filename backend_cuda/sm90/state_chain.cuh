@@ -75,6 +75,20 @@ template <typename T, Form kForm> struct ChainLane {
         }
     }
 
+    /* x = (M R)^T for a lower triangular M: its rows before 32 meet half of R. */
+    __device__ __forceinline__ void multiply_triangle(float (&x)[2][16], const uint32_t (&R)[4][4],
+                                                      uint32_t matrix) const
+    {
+        const uint32_t operand = wgmma_operand(matrix);
+#pragma unroll
+        for (int half = 0; half < 2; ++half) {
+#pragma unroll
+            for (int i = 0; i < 2 + 2 * half; ++i) {
+                wgmma_rs<T>(x[half], R[i], operand + wgmma_offset(half * 32 * 128 + i * 32), i > 0);
+            }
+        }
+    }
+
     /* V', scaled by exp(G_C - G_i), as an operand of the update. */
     __device__ __forceinline__ void scale_values(uint32_t (&scaled)[4][4], const float (&x)[32],
                                                  const float2 (&to_end)[8]) const
@@ -301,7 +315,8 @@ template <typename T, Form kForm> class HalfChain
         uint32_t R[4][4];
         my_.residual(R, V_, v, decay, length);
         wgmma_fence();
-        my_.multiply_matrix(V_, R, stage + Stage::kA, false);
+        float x[2][16];
+        my_.multiply_triangle(x, R, stage + Stage::kA);
         wgmma_commit();
         my_.load_factors(to_end_, stage + Stage::kDecayEnd);
         if (scale_second) {
@@ -312,6 +327,10 @@ template <typename T, Form kForm> class HalfChain
             }
         }
         wgmma_wait<0>();
+#pragma unroll
+        for (int i = 0; i < 32; ++i) {
+            V_[i] = x[i / 16][i % 16];
+        }
     }
 
     /* V'^T to shared memory, and word to the output warpgroup. That one, not this, has a fence between these writes and its
