@@ -242,10 +242,10 @@ __device__ __forceinline__ ItemCounts read_counts(uint32_t address)
             __shfl_sync(0xffffffffu, static_cast<int>(d.x), 0)};
 }
 
-/* One thread. */
+/* One thread; a word after the other, since copy warps have few registers. */
 __device__ __forceinline__ void copy_item(uint32_t to, uint32_t from)
 {
-#pragma unroll
+#pragma unroll 1
     for (int i = 0; i < 4; ++i) {
         store_shared_16(to + 16 * i, load_shared_16(from + 16 * i));
     }
