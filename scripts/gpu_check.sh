@@ -58,7 +58,7 @@ if ! configure; then
         finish
     fi
 fi
-if ! cmake --build "$build" --parallel "$(nproc)" >"$log/build" 2>&1; then
+if ! cmake --build "$build" --parallel "$(nproc)" --target all gdn_cuda_racecheck >"$log/build" 2>&1; then
     tail -20 "$log/build"
     row build FAILED "see $log/build"
     finish
@@ -84,20 +84,17 @@ for tool in memcheck racecheck initcheck synccheck; do
         row "compute-sanitizer $tool" skipped "compute-sanitizer is not installed"
         continue
     fi
-    GDN_BACKEND_PATH=$build GDN_TEST_SMALL=1 timeout 150 compute-sanitizer --tool $tool --error-exitcode 86 \
+    # racecheck needs a module of its own (backend_cuda/CMakeLists.txt).
+    module=$build
+    [ $tool = racecheck ] && module=$build/racecheck
+    GDN_BACKEND_PATH=$module GDN_TEST_SMALL=1 timeout 150 compute-sanitizer --tool $tool --error-exitcode 86 \
         "$smoke" >"$log/$tool" 2>&1
     status=$?
     detail=$(grep -E 'ERROR SUMMARY|RACECHECK SUMMARY' "$log/$tool" | tail -1 | sed 's/^=* *//')
-    # The kernels of sm90/ pass words of shared memory by barriers in memory (mbarrier) that a lane arrives at for its warp.
-    # racecheck does not follow that, and takes the words for races; its other reports are real.
-    races=$(grep -c 'Race reported' "$log/$tool")
-    passed=$(grep -c 'Race reported.* gdn::sm90::' "$log/$tool")
     if grep -q 'Device not supported' "$log/$tool"; then
         row "compute-sanitizer $tool" skipped "the runtime here does not let it watch the device"
     elif [ $status = 0 ]; then
         row "compute-sanitizer $tool" ok "$detail"
-    elif [ "$races" -gt 0 ] && [ "$races" = "$passed" ] && grep -q 'PASSED' "$log/$tool" && [ $tool = racecheck ]; then
-        row "compute-sanitizer $tool" ok "$races reports, all of words that sm90/ passes by mbarrier"
     else
         row "compute-sanitizer $tool" FAILED "exit $status, $detail"
         grep -v '^\[' "$log/$tool" | head -20

@@ -128,9 +128,7 @@ template <typename T> class FusedChain
             store_output(base_ + StateMap::kOutputs + 16 * my_.group, {0, 0, 0, -1});
         }
         __syncwarp();
-        if (my_.lane == 0) {
-            mbarrier_arrive(barriers_.output(my_.group));
-        }
+        warp_arrive(barriers_.output(my_.group), my_.lane);
     }
 
   private:
@@ -198,9 +196,7 @@ template <typename T> class FusedChain
 
     __device__ __forceinline__ void arrive_empty(const StageCursor &cursor) const
     {
-        if (my_.lane == 0) {
-            mbarrier_arrive(barriers_.empty(cursor.stage));
-        }
+        warp_arrive(barriers_.empty(cursor.stage), my_.lane);
     }
 
     /* Waits until the O tile before has left. */
@@ -236,9 +232,7 @@ template <typename T> class FusedChain
                 tile + swizzled(16 * i + my_.lane / 16 * 8 + my_.lane % 8, 2 * my_.warp + my_.lane / 8 % 2), o);
         }
         __syncwarp();
-        if (my_.lane == 0) {
-            mbarrier_arrive(barriers_.output(my_.group));
-        }
+        warp_arrive(barriers_.output(my_.group), my_.lane);
     }
 
     ChainLane<T, kForm> my_;
@@ -261,6 +255,7 @@ __device__ __forceinline__ void advance_fused(const gdn_sm90_prefill &p, uint32_
         if (counts.chunks < 0) {
             break;
         }
+        __syncwarp(); /* all lanes have read the item before */
         if (threadIdx.x % 32 == 0) {
             copy_item(chain.item(), header); /* which outlives the stage */
         }

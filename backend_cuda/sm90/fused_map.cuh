@@ -82,7 +82,7 @@ struct FusedBarriers : Barriers {
     __device__ __forceinline__ void init() const
     {
         for (int buffer = 0; buffer < kRecordBuffers; ++buffer) {
-            mbarrier_init(record(buffer), 4);
+            mbarrier_init(record(buffer), 4 * kArrivingLanes);
         }
         for (int entry = 0; entry < kFoundItems; ++entry) {
             mbarrier_init(found(entry), 1);

@@ -41,6 +41,7 @@ template <typename T> class FusedPrep
     __device__ __forceinline__ void run()
     {
         clear();
+        named_barrier(kPrepBarrier, kPrepThreads); /* other threads store these factors */
         compute_grams(cursor_);
         for (;;) {
             const uint32_t header = stage_item(base_, cursor_);
@@ -209,9 +210,7 @@ template <typename T> class FusedPrep
     {
         fence_proxy_async();
         __syncwarp();
-        if (threadIdx.x % 32 == 0) {
-            mbarrier_arrive(barriers_.record(uses_ & 1));
-        }
+        warp_arrive(barriers_.record(uses_ & 1), threadIdx.x % 32);
         ++uses_;
         cursor_.advance();
     }

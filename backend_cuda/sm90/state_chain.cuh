@@ -285,9 +285,7 @@ template <typename T, Form kForm> class HalfChain
 
     __device__ __forceinline__ void release(const StageCursor &cursor) const
     {
-        if (my_.lane == 0) {
-            mbarrier_arrive(barriers_.empty(cursor.stage));
-        }
+        warp_arrive(barriers_.empty(cursor.stage), my_.lane);
     }
 
     /* After the last item. */
@@ -349,9 +347,7 @@ template <typename T, Form kForm> class HalfChain
             stmatrix_x4(tile + swizzled(my_.operand_row(), 2 * i + my_.lane / 16), a);
         }
         __syncwarp();
-        if (my_.lane == 0) {
-            mbarrier_arrive(barriers_.values());
-        }
+        warp_arrive(barriers_.values(), my_.lane);
         ++chunk_;
     }
 
@@ -367,9 +363,7 @@ template <typename T, Form kForm> class HalfChain
                         state_[i]);
         }
         __syncwarp();
-        if (my_.lane == 0) {
-            mbarrier_arrive(barriers_.state());
-        }
+        warp_arrive(barriers_.state(), my_.lane);
     }
 
     float V_[32]; /* (K S)^T, then V'^T */

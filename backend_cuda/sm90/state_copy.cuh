@@ -281,9 +281,7 @@ __device__ __forceinline__ void store_outputs(const gdn_sm90_prefill &p, uint32_
             }
         }
         __syncwarp();
-        if (lane == 0) {
-            mbarrier_arrive(barriers.output_free(buffer));
-        }
+        warp_arrive(barriers.output_free(buffer), lane);
     }
     if (lane == 0) {
         bulk_wait();

@@ -67,6 +67,7 @@ __device__ __forceinline__ void advance_states(const gdn_sm90_prefill &p, uint32
         if (counts.chunks < 0) {
             break;
         }
+        __syncwarp(); /* all lanes have read the item before */
         if (threadIdx.x % 32 == 0) {
             copy_item(chain.item(), header); /* which outlives the stage */
         }
@@ -125,9 +126,7 @@ __device__ __forceinline__ void compute_outputs(const gdn_sm90_prefill &p, uint3
             if (counts.chunks < 0) {
                 break;
             }
-            if (lane == 0) {
-                mbarrier_arrive(barriers.empty(cursor.stage));
-            }
+            warp_arrive(barriers.empty(cursor.stage), lane);
             cursor.advance();
         }
         for (int c = 0; c < total; ++c) {
@@ -158,9 +157,7 @@ __device__ __forceinline__ void compute_outputs(const gdn_sm90_prefill &p, uint3
                 wgmma_commit();
             }
             wgmma_wait<0>();
-            if (lane == 0) {
-                mbarrier_arrive(barriers.state_free());
-            }
+            warp_arrive(barriers.state_free(), lane);
 #pragma unroll
             for (int n = 0; n < 8; ++n) {
                 O[4 * n] *= decay_low;
@@ -176,10 +173,8 @@ __device__ __forceinline__ void compute_outputs(const gdn_sm90_prefill &p, uint3
             }
             wgmma_commit();
             wgmma_wait<0>();
-            if (lane == 0) {
-                mbarrier_arrive(barriers.values_free(buffer));
-                mbarrier_arrive(barriers.empty(cursor.stage));
-            }
+            warp_arrive(barriers.values_free(buffer), lane);
+            warp_arrive(barriers.empty(cursor.stage), lane);
             if (chunk >= 2) {
                 mbarrier_wait(barriers.output_free(buffer), ((chunk >> 1) & 1) ^ 1);
             }
@@ -195,9 +190,7 @@ __device__ __forceinline__ void compute_outputs(const gdn_sm90_prefill &p, uint3
                              {2 * item.head + item.half, item.token + c * GDN_SM90_CHUNK, item.row, length});
             }
             __syncwarp();
-            if (lane == 0) {
-                mbarrier_arrive(barriers.output(buffer));
-            }
+            warp_arrive(barriers.output(buffer), lane);
             ++chunk;
             cursor.advance();
         }
@@ -210,9 +203,7 @@ __device__ __forceinline__ void compute_outputs(const gdn_sm90_prefill &p, uint3
         store_output(base + StateMap::kOutputs + 16 * buffer, {0, 0, 0, -1});
     }
     __syncwarp();
-    if (lane == 0) {
-        mbarrier_arrive(barriers.output(buffer));
-    }
+    warp_arrive(barriers.output(buffer), lane);
 }
 
 template <typename T, Form kForm>

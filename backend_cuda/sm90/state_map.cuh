@@ -70,7 +70,24 @@ template <Form kForm> constexpr bool kStageFits()
 static_assert(kStageFits<Form::kHalf>() && kStageFits<Form::kWhole>() && kStageFits<Form::kStateOnly>(), "");
 static_assert(2 * (StateMap<Form::kStateOnly>::kBytes + 1024 + 1024) <= 228 * 1024, "two blocks a multiprocessor");
 
-/* Arrivals are one a warp, lane 0's, except the copy thread's own. Numbers count chunks (stages: stage uses), from 0. */
+/* Lanes that arrive for their warp. Lane 0 does, once all of them are there (__syncwarp, or an aligned instruction), and for
+ * the accesses of all. racecheck of compute-sanitizer takes an arrival for those of its own thread alone: in a build for
+ * it, every lane arrives for itself, and it must find nothing. */
+#ifdef GDN_SM90_RACECHECK
+constexpr uint32_t kArrivingLanes = 32;
+#else
+constexpr uint32_t kArrivingLanes = 1;
+#endif
+
+/* A warp arrives. */
+__device__ __forceinline__ void warp_arrive(uint32_t barrier, int lane)
+{
+    if (kArrivingLanes == 32 || lane == 0) {
+        mbarrier_arrive(barrier);
+    }
+}
+
+/* Arrivals are one a warp, except the copy thread's own. Numbers count chunks (stages: stage uses), from 0. */
 struct Barriers {
     uint32_t base;
 
@@ -120,15 +137,15 @@ struct Barriers {
     {
         for (int stage = 0; stage < kStages; ++stage) {
             mbarrier_init(full(stage), 1);
-            mbarrier_init(empty(stage), outputs ? 8 : 4);
+            mbarrier_init(empty(stage), (outputs ? 8 : 4) * kArrivingLanes);
         }
-        mbarrier_init(state(), 4);
-        mbarrier_init(values(), 4);
-        mbarrier_init(state_free(), 4);
+        mbarrier_init(state(), 4 * kArrivingLanes);
+        mbarrier_init(values(), 4 * kArrivingLanes);
+        mbarrier_init(state_free(), 4 * kArrivingLanes);
         for (int buffer = 0; buffer < 2; ++buffer) {
-            mbarrier_init(values_free(buffer), 4);
-            mbarrier_init(output(buffer), 4);
-            mbarrier_init(output_free(buffer), 1);
+            mbarrier_init(values_free(buffer), 4 * kArrivingLanes);
+            mbarrier_init(output(buffer), 4 * kArrivingLanes);
+            mbarrier_init(output_free(buffer), kArrivingLanes);
         }
         fence_mbarrier_init();
     }

@@ -152,9 +152,7 @@ template <typename T> class WholeChain
 
     __device__ __forceinline__ void release(const StageCursor &cursor) const
     {
-        if (my_.lane == 0) {
-            mbarrier_arrive(barriers_.empty(cursor.stage));
-        }
+        warp_arrive(barriers_.empty(cursor.stage), my_.lane);
     }
 
     /* After the last item: tells the storing warp. */
@@ -165,9 +163,7 @@ template <typename T> class WholeChain
             store_output(base_ + StateMap::kOutputs + 16 * my_.group, {0, 0, 0, -1});
         }
         __syncwarp();
-        if (my_.lane == 0) {
-            mbarrier_arrive(barriers_.output(my_.group));
-        }
+        warp_arrive(barriers_.output(my_.group), my_.lane);
     }
 
   private:
@@ -256,9 +252,7 @@ template <typename T> class WholeChain
         }
         token_ += GDN_SM90_CHUNK;
         __syncwarp();
-        if (my_.lane == 0) {
-            mbarrier_arrive(barriers_.output(my_.group));
-        }
+        warp_arrive(barriers_.output(my_.group), my_.lane);
     }
 
     float V_[32]; /* (K S)^T, then V'^T */
