@@ -254,26 +254,33 @@ template <typename T, int K, bool k16Bit> struct RawToken {
     }
 };
 
-/* Decay and write strength of the row's tokens, token t in lane t. Lanes past the last token have those of the last. */
+/* Decay and write strength of the row's tokens, token t in lane t; those of lanes past the last token are of no use. */
+struct RawGates {
+    uint32_t gate, beta; /* bits */
+    float A_log, dt_bias;
+
+    __device__ __forceinline__ void load(const gdn_decode_params &p, const Place &place)
+    {
+        const int t = min(static_cast<int>(threadIdx.x), p.tokens_per_row - 1);
+        gate = load_halves(p.gate.data, p.gate.dtype == GDN_DTYPE_F32 ? 2 : 1,
+                           place.row * p.gate.row_stride + t * p.gate.token_stride + place.head * p.gate.head_stride);
+        beta = load_halves(p.beta.data, p.beta.dtype == GDN_DTYPE_F32 ? 2 : 1,
+                           place.row * p.beta.row_stride + t * p.beta.token_stride + place.head * p.beta.head_stride);
+        A_log = p.A_log ? p.A_log[place.head] : 0.0f;
+        dt_bias = p.dt_bias ? p.dt_bias[place.head] : 0.0f;
+    }
+};
+
 struct Gates {
     float alpha, beta;
 
-    __device__ __forceinline__ void load(const gdn_decode_params &p, const Place &place, int tokens)
+    __device__ __forceinline__ void take(const gdn_decode_params &p, const RawGates &raw)
     {
-        const int t = min(static_cast<int>(threadIdx.x), tokens - 1);
-        const uint32_t gate_bits =
-            load_halves(p.gate.data, p.gate.dtype == GDN_DTYPE_F32 ? 2 : 1,
-                        place.row * p.gate.row_stride + t * p.gate.token_stride + place.head * p.gate.head_stride);
-        const uint32_t beta_bits =
-            load_halves(p.beta.data, p.beta.dtype == GDN_DTYPE_F32 ? 2 : 1,
-                        place.row * p.beta.row_stride + t * p.beta.token_stride + place.head * p.beta.head_stride);
-        const float A_log = p.A_log ? p.A_log[place.head] : 0.0f;
-        const float dt_bias = p.dt_bias ? p.dt_bias[place.head] : 0.0f;
-        alpha = gate_value(gate_bits, p.gate.dtype);
+        alpha = gate_value(raw.gate, p.gate.dtype);
         if (p.gate_form != GDN_GATE_DECAY) {
-            alpha = token_decay(log_decay_of(alpha, p.gate_form, A_log, dt_bias));
+            alpha = token_decay(log_decay_of(alpha, p.gate_form, raw.A_log, raw.dt_bias));
         }
-        beta = beta_of(gate_value(beta_bits, p.beta.dtype), p.beta_form, p.beta_scale);
+        beta = beta_of(gate_value(raw.beta, p.beta.dtype), p.beta_form, p.beta_scale);
     }
 };
 
@@ -355,7 +362,8 @@ __device__ __forceinline__ int64_t column_base(const gdn_fused_state &state, int
     return slot * state.slot_stride + head * state.head_stride + v * state.v_stride;
 }
 
-template <typename T, int K, bool k16Bit>
+/* kOneToken: every row has one token, and its state goes nowhere but to final_state. */
+template <typename T, int K, bool k16Bit, bool kOneToken>
 __global__ void __launch_bounds__(32, kResident<K>)
     decode_columns_kernel(const __grid_constant__ gdn_decode_params p, const Grid grid)
 {
@@ -369,7 +377,18 @@ __global__ void __launch_bounds__(32, kResident<K>)
     const Place place = place_of(p, grid);
     const int v = place.v0 + threadIdx.x / Map::kLanes; /* the lane's first column */
     const int columns = p.head_v_dim - v;
-    const Row row = row_of(p, place.row);
+    const RowWords words = load_row(p, place.row);
+    const int own = threadIdx.x % Map::kLanes * Map::kSide; /* the lane's own column, from its first */
+    const bool has_own = threadIdx.x % Map::kLanes < Map::kDepth && own < columns;
+    int64_t k_at = place.row * p.k.row_stride + place.k_head * p.k.head_stride;
+    int64_t q_at = place.row * p.q.row_stride + place.k_head * p.q.head_stride;
+    int64_t v_at = place.row * p.v.row_stride + place.head * p.v.head_stride + v + own;
+    int64_t o_at = place.row * p.o.row_stride + place.head * p.o.head_stride + v + own;
+    RawToken<T, K, k16Bit> next;
+    next.load(p, k_at, q_at, v_at, has_own);
+    RawGates raw_gates;
+    raw_gates.load(p, place);
+    const Row row = judge_row(p, place.row, words);
     if (row.skipped || (p.checked && p.fault->code != GDN_FAULT_NONE)) {
         return;
     }
@@ -379,29 +398,22 @@ __global__ void __launch_bounds__(32, kResident<K>)
         raw.load(p.initial_state, column_base(p.initial_state, row.read, place.head, v), columns);
     }
     const int64_t final_base = p.final_state.data ? column_base(p.final_state, row.write, place.head, v) : 0;
-    if (row.tokens == 0) {
+    if (!kOneToken && row.tokens == 0) {
         if (p.final_state.data) {
             raw.store(p.final_state, final_base, columns);
         }
         return;
     }
-    const int own = threadIdx.x % Map::kLanes * Map::kSide; /* the lane's own column, from its first */
-    const bool has_own = threadIdx.x % Map::kLanes < Map::kDepth && own < columns;
-    int64_t k_at = place.row * p.k.row_stride + place.k_head * p.k.head_stride;
-    int64_t q_at = place.row * p.q.row_stride + place.k_head * p.q.head_stride;
-    int64_t v_at = place.row * p.v.row_stride + place.head * p.v.head_stride + v + own;
-    int64_t o_at = place.row * p.o.row_stride + place.head * p.o.head_stride + v + own;
-    RawToken<T, K, k16Bit> next;
-    next.load(p, k_at, q_at, v_at, has_own);
     Gates gates;
-    gates.load(p, place, row.tokens);
+    gates.take(p, raw_gates);
     Columns<T, K> state;
     state.take(raw);
+    const int tokens = kOneToken ? 1 : row.tokens;
 #pragma unroll 1
-    for (int t = 0; t < row.tokens; ++t) {
+    for (int t = 0; t < tokens; ++t) {
         Token<T, K, k16Bit> token;
         token.take(p, next, gates, t);
-        if (t + 1 < row.tokens) {
+        if (t + 1 < tokens) {
             k_at += p.k.token_stride;
             q_at += p.q.token_stride;
             v_at += p.v.token_stride;
@@ -412,7 +424,7 @@ __global__ void __launch_bounds__(32, kResident<K>)
             store_element(p.o.data, p.o.dtype, o_at, o);
         }
         o_at += p.o.token_stride;
-        if (p.token_slots) {
+        if (!kOneToken && p.token_slots) {
             const int64_t slot = load_index(p.token_slots, p.slots_dtype, place.row * p.tokens_per_row + t);
             if (slot >= 0) {
                 state.store(p.token_states, column_base(p.token_states, slot, place.head, v), columns);
@@ -428,7 +440,11 @@ template <typename T, int K, bool k16Bit> cudaError_t launch(const gdn_decode_pa
 {
     constexpr int kColumns = ColumnMap<T, K>::kColumns;
     const unsigned blocks = static_cast<unsigned>(num_blocks(p, kColumns));
-    decode_columns_kernel<T, K, k16Bit><<<blocks, 32, 0, stream>>>(p, grid_of(p, kColumns));
+    if (p.tokens_per_row == 1 && !p.num_tokens && !p.token_slots) {
+        decode_columns_kernel<T, K, k16Bit, true><<<blocks, 32, 0, stream>>>(p, grid_of(p, kColumns));
+    } else {
+        decode_columns_kernel<T, K, k16Bit, false><<<blocks, 32, 0, stream>>>(p, grid_of(p, kColumns));
+    }
     return cudaPeekAtLastError();
 }
 

@@ -21,32 +21,44 @@ struct Row {
     bool has_initial_state;
 };
 
-__device__ __forceinline__ Row row_of(const gdn_decode_params &p, int64_t n)
+/* A row's metadata on their way: what does not depend on them can be loaded before they are looked at. */
+struct RowWords {
+    uint2 read, write;
+    int32_t tokens;
+    uint8_t has;
+};
+
+__device__ __forceinline__ bool has_two_slot_arrays(const gdn_decode_params &p)
 {
-    /* All loads first, and what is made of them after. */
+    return p.write_slots && p.write_slots != p.read_slots;
+}
+
+__device__ __forceinline__ RowWords load_row(const gdn_decode_params &p, int64_t n)
+{
     const int words = p.slots_dtype == GDN_DTYPE_I64 ? 2 : 1;
-    Row row = {n, n, p.tokens_per_row, GDN_FAULT_NONE, 0, false, p.initial_state.data != nullptr};
-    const bool two_arrays = p.write_slots && p.write_slots != p.read_slots;
-    uint8_t has = 1;
-    uint2 read_words = make_uint2(0, 0), write_words = read_words;
+    RowWords row = {make_uint2(0, 0), make_uint2(0, 0), p.tokens_per_row, 1};
     if (p.read_slots) {
-        read_words = load_words(p.read_slots, words, n);
+        row.read = load_words(p.read_slots, words, n);
     }
-    if (two_arrays) {
-        write_words = load_words(p.write_slots, words, n);
+    if (has_two_slot_arrays(p)) {
+        row.write = load_words(p.write_slots, words, n);
     }
     if (p.num_tokens) {
         row.tokens = p.num_tokens[n];
     }
     if (p.has_initial_state) {
-        has = p.has_initial_state[n];
+        row.has = p.has_initial_state[n];
     }
+    return row;
+}
+
+__device__ __forceinline__ Row judge_row(const gdn_decode_params &p, int64_t n, const RowWords &loaded)
+{
+    const int words = p.slots_dtype == GDN_DTYPE_I64 ? 2 : 1;
+    Row row = {n, n, loaded.tokens, GDN_FAULT_NONE, 0, false, p.initial_state.data != nullptr && loaded.has != 0};
     if (p.read_slots) {
-        row.read = index_of(read_words, words);
-        row.write = two_arrays ? index_of(write_words, words) : p.write_slots ? row.read : n;
-    }
-    row.has_initial_state = row.has_initial_state && has != 0;
-    if (p.read_slots) {
+        row.read = index_of(loaded.read, words);
+        row.write = has_two_slot_arrays(p) ? index_of(loaded.write, words) : p.write_slots ? row.read : n;
         row.skipped = row.read < 0 || row.write < 0;
         if (!row.skipped && row.read >= p.num_slots) {
             row.code = GDN_FAULT_READ_SLOT;
@@ -71,6 +83,11 @@ __device__ __forceinline__ Row row_of(const gdn_decode_params &p, int64_t n)
     }
     row.skipped = row.skipped || row.code != GDN_FAULT_NONE;
     return row;
+}
+
+__device__ __forceinline__ Row row_of(const gdn_decode_params &p, int64_t n)
+{
+    return judge_row(p, n, load_row(p, n));
 }
 
 /* One block writes the whole fault word: the lowest wrong row, or nothing. */
