@@ -22,8 +22,9 @@ static size_t place(gdn_chunk_work *w, const gdn_cpu_kernels *kernels, const gdn
     w->stage = gdn_scratch_take(base, &used, B * K);
     w->gram = gdn_scratch_take(base, &used, blocks * C * GDN_PAIR);
     w->mask = gdn_scratch_take(base, &used, blocks * C * GDN_PAIR);
-    w->v = gdn_scratch_take(base, &used, C * GDN_PANEL);
-    w->rest_v = gdn_scratch_take(base, &used, C * GDN_PANEL);
+    const size_t strip = (size_t)kernels->strip;
+    w->v = gdn_scratch_take(base, &used, strip * C * GDN_PANEL);
+    w->rest_v = gdn_scratch_take(base, &used, strip * C * GDN_PANEL);
     w->ckpt_v = gdn_scratch_take(base, &used, C * GDN_PANEL);
     w->ckpt_state = gdn_scratch_take(base, &used, K * GDN_PANEL);
     w->ckpt_rest = gdn_scratch_take(base, &used, C);
@@ -201,12 +202,13 @@ static gdn_product update_of(const gdn_chunk_work *w, int depth, const float *ga
 
 /* The state after `tokens` tokens of the chunk, from what the whole chunk would use: V' up to there does not depend
  * on later tokens, so that the entry has the bits of a run that ends there. */
-static void store_checkpoint(gdn_chunk_work *w, int hv, int panel, int cols, int tokens, int64_t entry, const float *S)
+static void store_checkpoint(gdn_chunk_work *w, int hv, int panel, int cols, int tokens, int64_t entry, const float *v,
+                             const float *S)
 {
     const gdn_problem *p = w->problem;
     const gdn_state_layout *layout = &p->checkpoints;
     decay_after(w, tokens - 1, w->ckpt_rest);
-    memcpy(w->ckpt_v, w->v, (size_t)tokens * GDN_PANEL * sizeof(float));
+    memcpy(w->ckpt_v, v, (size_t)tokens * GDN_PANEL * sizeof(float));
     w->kernels->scale_rows(tokens, cols, w->ckpt_rest, w->ckpt_v, GDN_PANEL);
     gdn_product update = update_of(w, tokens, &w->gamma[tokens - 1]);
     update.cols = cols;
@@ -262,14 +264,19 @@ static gdn_ask next_panel(const gdn_problem *p, const gdn_state_layout *layout, 
     return gdn_fused_ask_panel(p, layout, data, offset + hv * layout->head_stride, panel + 1);
 }
 
-static void read_panel(const gdn_chunk_work *w, const gdn_state_place *place, int hv, int panel, float *S)
+/* Reads a panel of the state before the first chunk, and returns it as a right operand, panel `at` of its strip. */
+static const float *take_panel(const gdn_chunk_work *w, const gdn_chunk_step *step, int hv, int panel, int at, float *S)
 {
-    if (place->source) {
+    const gdn_operands *o = &w->operands;
+    const gdn_state_place *place = step->place;
+    if (step->first && place->source) {
         gdn_fused_load_panel(w->kernels, w->problem, place->source_layout, place->source,
                              place->source_offset + hv * place->source_layout->head_stride, panel, S, w->stage);
-    } else {
-        memset(S, 0, (size_t)w->problem->head_k_dim * GDN_PANEL * sizeof(float));
+    } else if (step->first) {
+        memset(S, 0, gdn_fused_panel_floats(w->problem) * sizeof(float));
     }
+    float *pairs = o->state ? o->state + at * gdn_operands_words(o, o->K) * GDN_PANEL : NULL;
+    return gdn_operands_right(o, o->K, o->K, gdn_fused_panel_columns(w->problem, panel), S, pairs);
 }
 
 void gdn_chunk_panels(gdn_chunk_work *w, const gdn_fused_sequence *seq, int hv, int64_t t, int n, float *state,
@@ -308,42 +315,66 @@ void gdn_chunk_panels(gdn_chunk_work *w, const gdn_fused_sequence *seq, int hv, 
     };
     gdn_product update = update_of(w, n, &w->gamma[n - 1]);
 
-    for (int panel = first; panel < end; panel++) {
-        const int cols = gdn_fused_panel_columns(p, panel), column = panel * GDN_PANEL;
-        const int part = step->part * (end - first) + panel - first;
-        float *S = state + (size_t)(panel - first) * gdn_fused_panel_floats(p);
-        if (step->first) {
-            read_panel(w, place, hv, panel, S);
-            update.ask[0] =
-                next_panel(p, place->source_layout, place->source, place->source_offset, hv, panel, first, end);
+    struct {
+        int panel, cols, part;
+        float *S, *v, *rest_v;
+        const float *right;
+    } strip[GDN_MAX_STRIP];
+    for (int at = first, count; at < end; at += count) {
+        count = end - at < kernels->strip ? end - at : kernels->strip;
+        for (int i = 0; i < count; i++) {
+            const int panel = at + i;
+            strip[i].panel = panel;
+            strip[i].cols = gdn_fused_panel_columns(p, panel);
+            strip[i].part = step->part * (end - first) + panel - first;
+            strip[i].S = state + (size_t)(panel - first) * gdn_fused_panel_floats(p);
+            strip[i].v = w->v + i * C * GDN_PANEL;
+            strip[i].rest_v = w->rest_v + i * C * GDN_PANEL;
+            strip[i].right = take_panel(w, step, hv, panel, i, strip[i].S);
         }
-        if (step->last) {
-            update.ask[1] =
-                next_panel(p, place->target_layout, place->target, place->target_offset, hv, panel, first, end);
+        for (int i = 0; i < count; i++) {
+            residual.cols = strip[i].cols;
+            residual.b = strip[i].right;
+            residual.add = gdn_at(w->args->v, p->v.dtype, v + strip[i].panel * GDN_PANEL);
+            residual.out = strip[i].v;
+            residual.ask[0] = part_of_rows(&next_k, strip[i].part, share);
+            kernels->product_rows(&residual);
         }
-
-        residual.cols = output.cols = update.cols = cols;
-        residual.b = output.b = gdn_operands_right(operands, K, K, cols, S, operands->state);
-        residual.add = gdn_at(w->args->v, p->v.dtype, v + column);
-        residual.ask[0] = part_of_rows(&next_k, part, share);
-        kernels->product_rows(&residual);
-
-        kernels->solve(rows, cols, w->mask, C * GDN_PAIR, w->v, w->rest, w->rest_v);
-
-        output.lower_b = gdn_operands_right(operands, n, C, cols, w->v, operands->v);
-        output.out = gdn_at_mutable(w->args->o, p->o.dtype, o + column);
-        output.ask[0] = part_of_rows(&next_q, part, share);
-        kernels->product_rows(&output);
-
-        for (int i = 0; i < step->checkpoints->count; i++) {
-            store_checkpoint(w, hv, panel, cols, step->checkpoints->tokens[i], step->checkpoints->first + i, S);
+        for (int i = 0; i < count; i++) {
+            kernels->solve(rows, strip[i].cols, w->mask, C * GDN_PAIR, strip[i].v, w->rest, strip[i].rest_v);
         }
-        update.b = gdn_operands_right(operands, n, C, cols, w->rest_v, operands->v);
-        update.add = update.out = S;
-        kernels->product(&update);
-        if (step->last && place->target) {
-            gdn_fused_store_panel(kernels, p, place->target_layout, place->target,
-                                  place->target_offset + hv * place->target_layout->head_stride, panel, S, w->stage);
+        for (int i = 0; i < count; i++) {
+            output.cols = strip[i].cols;
+            output.b = strip[i].right;
+            output.lower_b = gdn_operands_right(operands, n, C, strip[i].cols, strip[i].v, operands->v);
+            output.out = gdn_at_mutable(w->args->o, p->o.dtype, o + strip[i].panel * GDN_PANEL);
+            output.ask[0] = part_of_rows(&next_q, strip[i].part, share);
+            kernels->product_rows(&output);
+        }
+        for (int i = 0; i < count; i++) {
+            const int panel = strip[i].panel;
+            float *S = strip[i].S;
+            if (step->first) {
+                update.ask[0] =
+                    next_panel(p, place->source_layout, place->source, place->source_offset, hv, panel, first, end);
+            }
+            if (step->last) {
+                update.ask[1] =
+                    next_panel(p, place->target_layout, place->target, place->target_offset, hv, panel, first, end);
+            }
+            for (int c = 0; c < step->checkpoints->count; c++) {
+                store_checkpoint(w, hv, panel, strip[i].cols, step->checkpoints->tokens[c],
+                                 step->checkpoints->first + c, strip[i].v, S);
+            }
+            update.cols = strip[i].cols;
+            update.b = gdn_operands_right(operands, n, C, strip[i].cols, strip[i].rest_v, operands->v);
+            update.add = update.out = S;
+            kernels->product(&update);
+            if (step->last && place->target) {
+                gdn_fused_store_panel(kernels, p, place->target_layout, place->target,
+                                      place->target_offset + hv * place->target_layout->head_stride, panel, S,
+                                      w->stage);
+            }
         }
     }
 }

@@ -34,8 +34,8 @@ typedef struct gdn_chunk_work {
     float *stage; /* [16, K] */
     float *gram; /* [C / 16, C, 32]: k_j k_i | k_j q_i for i in block, j in its rows */
     float *mask; /* [C / 16, C, 32]: -L | P, the same places */
-    float *v; /* [C, 32]: R, then V' of one panel */
-    float *rest_v; /* [C, 32]: V', each row times its `rest` */
+    float *v; /* [strip, C, 32]: R, then V' of each panel of a strip */
+    float *rest_v; /* [strip, C, 32]: V', each row times its `rest` */
     float *ckpt_v; /* [C, 32]: a checkpoint's scaled V' */
     float *ckpt_state; /* [K, 32] */
     double *gate, *beta_raw; /* [C] each */

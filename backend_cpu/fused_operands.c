@@ -31,7 +31,7 @@ void gdn_operands_place(gdn_operands *o, const gdn_cpu_kernels *kernels, int K, 
     const size_t depth = (size_t)C / 2; /* words along the tokens */
     o->k_rows = gdn_scratch_take(base, used, (size_t)C * (size_t)K);
     o->q_rows = gdn_scratch_take(base, used, B * (size_t)K);
-    o->state = gdn_scratch_take(base, used, words * GDN_PANEL);
+    o->state = gdn_scratch_take(base, used, (size_t)kernels->strip * words * GDN_PANEL);
     o->v = gdn_scratch_take(base, used, depth * GDN_PANEL);
     o->stage = gdn_scratch_take(base, used, (size_t)K * depth > B * words ? (size_t)K * depth : B * words);
     float *keys = gdn_scratch_take(base, used, (size_t)K * depth);

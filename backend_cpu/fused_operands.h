@@ -22,7 +22,7 @@ typedef struct gdn_operands {
     gdn_left keys; /* rows: K; depth: tokens. In float32 k itself, read across */
     gdn_left lower; /* P. rows: tokens; depth: tokens */
     float *packed; /* right, [C / 16, K words, 32]: k of 16 tokens, then q of the same */
-    float *state, *v; /* right, bfloat16 only: one panel of S, and V' or scaled V' */
+    float *state, *v; /* right, bfloat16 only: the panels of S of a strip, and V' or scaled V' of one */
     float *k_rows, *q_rows, *stage; /* bfloat16 only: float32 [C, K] and [16, K]; words on their way */
 } gdn_operands;
 

@@ -127,6 +127,7 @@ static void simd_product(const gdn_product *p)
     simd_product_rows(p);
 }
 
+#define VF_STRIP GDN_MAX_STRIP
 #define VF_OWN_PRODUCT
 #define VF_TABLE_EXTRA \
     .pair_rows = pair_rows, .left_row_major = true, .thread_begin = tiles_begin, .thread_end = tiles_end,

@@ -14,6 +14,7 @@ static inline vf vf_word_fma(vf a, vf b, vf c)
     return _mm512_dpbf16_ps(c, (__m512bh)a, (__m512bh)b);
 }
 
+#define VF_STRIP GDN_MAX_STRIP
 #include "avx512_pairs.h"
 #define VF_TABLE_EXTRA .pair_rows = pair_rows,
 

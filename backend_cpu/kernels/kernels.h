@@ -19,6 +19,7 @@ enum {
     GDN_TOKEN_BLOCK = 16, /* tokens of a block: the unit of the packed q and k, and of the triangle */
     GDN_PAIR = 2 * GDN_TOKEN_BLOCK, /* a packed row holds a block's k values, then its q values */
     GDN_PANEL = 32, /* columns of V worked on at once: a [K, 32] panel of the state stays in L1 */
+    GDN_MAX_STRIP = 4, /* panels that go through a chunk stage by stage */
     GDN_MAX_CHUNK = 64,
     GDN_DECODE_COLUMNS = 128 /* most columns of a block */
 };
@@ -112,6 +113,8 @@ typedef struct gdn_cpu_kernels {
     /* bfloat16 kernels only, else NULL: rows x cols numbers (rows of src) -> ceil(rows / 2) rows of cols words, each the
      * rounded pair of rows 2 j and 2 j + 1; a row that is not there counts as zeros. cols a multiple of 16. */
     void (*pair_rows)(int rows, int cols, const float *src, ptrdiff_t lds, float *dst, ptrdiff_t ldd);
+    int strip; /* panels that take each step of a chunk before any takes the next: 1 keeps a panel in L1, more keep the left
+                  operands there, and give rounded rows time to arrive before they are loaded */
     bool left_row_major; /* depth is fastest in left operands, which are padded with zeros to whole tiles */
     void (*thread_begin)(void); /* (optional) called by each thread before and after its work */
     void (*thread_end)(void);

@@ -183,6 +183,7 @@ static void scalar_decode_kv(const gdn_decode_block *b)
 
 const gdn_cpu_kernels gdn_cpu_kernels_scalar = {
     .name = "scalar",
+    .strip = 1,
     .product_rows = scalar_product,
     .product = scalar_product,
     .solve = scalar_solve,
