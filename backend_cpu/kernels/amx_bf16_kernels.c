@@ -40,40 +40,13 @@ static void tiles_end(void)
     _tile_release();
 }
 
-/* sums[32][32] = a b over `depth` words, for two blocks of 16 rows (or one) and two of 16 columns (or one).
- *
- *     tiles      0: rows 0-15, columns 0-15   1: rows 0-15, columns 16-31
- *                2: rows 16-31, columns 0-15  3: rows 16-31, columns 16-31      4, 5: a   6, 7: b
- *
- * Operands are zero up to a whole tile of depth. */
-static void tile_product(float sums[32][GDN_PANEL], int blocks, int cols, int depth, const float *a, ptrdiff_t lda,
-                         ptrdiff_t a_block, const float *b)
-{
-    _tile_zero(0);
-    _tile_zero(1);
-    _tile_zero(2);
-    _tile_zero(3);
-    for (int j = 0; j < depth; j += TILE_WORDS, b += TILE_WORDS * GDN_PANEL) {
-        _tile_loadd(4, a + j, lda * 4);
-        _tile_loadd(6, b, GDN_PANEL * 4);
-        _tile_dpbf16ps(0, 4, 6);
-        if (cols > 16) {
-            _tile_loadd(7, b + 16, GDN_PANEL * 4);
-            _tile_dpbf16ps(1, 4, 7);
-        }
-        if (blocks > 1) {
-            _tile_loadd(5, a + a_block + j, lda * 4);
-            _tile_dpbf16ps(2, 5, 6);
-            if (cols > 16) {
-                _tile_dpbf16ps(3, 5, 7);
-            }
-        }
-    }
-    _tile_stored(0, &sums[0][0], GDN_PANEL * 4);
-    _tile_stored(1, &sums[0][16], GDN_PANEL * 4);
-    _tile_stored(2, &sums[16][0], GDN_PANEL * 4);
-    _tile_stored(3, &sums[16][16], GDN_PANEL * 4);
-}
+/* A block of 32 rows on its way: tiles have made its sums, and the vector unit finishes them while the tiles work on the
+ * next block. (Loading a row that a tile store has just written waits for the store to reach the cache.) */
+typedef struct block_sums {
+    _Alignas(64) float sums[32][GDN_PANEL];
+    _Alignas(64) float lower[32][GDN_PANEL];
+    int row, done, rows; /* first row; finished ones, of how many */
+} block_sums;
 
 /* Eight rows of the sums through scale, lower, add and store. */
 GDN_INLINE void finish_rows(const gdn_product *p, const float *sums, const float *lower, int row, const int VECTORS)
@@ -99,27 +72,89 @@ GDN_INLINE void finish_rows(const gdn_product *p, const float *sums, const float
     store_rows(p, acc, row, 0, ROWS, VECTORS);
 }
 
-static void simd_product_rows(const gdn_product *p)
+static void finish_some(const gdn_product *p, block_sums *block)
 {
-    _Alignas(64) float sums[32][GDN_PANEL], lower[32][GDN_PANEL];
-    for (int row = 0; row < p->rows; row += 32) {
-        const int left = p->rows - row, block = row / GDN_TOKEN_BLOCK, blocks = left > 16 ? 2 : 1;
-        tile_product(sums, blocks, p->cols, p->depth, p->a + block * p->a_block, p->lda, p->a_block, p->b);
-        if (p->lower) {
-            const int depth = row + 32 < p->lower_depth ? row + 32 : p->lower_depth;
-            tile_product(lower, blocks, p->cols, (depth + 1) / 2, p->lower + block * p->lower_block, p->lower_ld,
-                         p->lower_block, p->lower_b);
+    enum { ROWS = 8 };
+    if (block->done == block->rows) {
+        return;
+    }
+    const int i = block->done, row = block->row + i;
+    const float *low = p->lower ? block->lower[i] : NULL;
+    ask_all(p, row);
+    if (p->cols > 16) {
+        finish_rows(p, block->sums[i], low, row, 2);
+    } else {
+        finish_rows(p, block->sums[i], low, row, 1);
+    }
+    block->done += ROWS;
+}
+
+/* sums[32][32] = a b over `depth` words, for two blocks of 16 rows (or one) and two of 16 columns (or one), while `before` is
+ * finished bit by bit.
+ *
+ *     tiles      0: rows 0-15, columns 0-15   1: rows 0-15, columns 16-31
+ *                2: rows 16-31, columns 0-15  3: rows 16-31, columns 16-31      4, 5: a   6, 7: b
+ *
+ * Operands are zero up to a whole tile of depth. */
+static void tile_product(const gdn_product *p, float sums[32][GDN_PANEL], int blocks, int depth, const float *a,
+                         ptrdiff_t lda, ptrdiff_t a_block, const float *b, block_sums *before)
+{
+    const int cols = p->cols;
+    _tile_zero(0);
+    _tile_zero(1);
+    _tile_zero(2);
+    _tile_zero(3);
+    for (int j = 0; j < depth; j += TILE_WORDS, b += TILE_WORDS * GDN_PANEL) {
+        _tile_loadd(4, a + j, lda * 4);
+        _tile_loadd(6, b, GDN_PANEL * 4);
+        _tile_dpbf16ps(0, 4, 6);
+        if (cols > 16) {
+            _tile_loadd(7, b + 16, GDN_PANEL * 4);
+            _tile_dpbf16ps(1, 4, 7);
         }
-        for (int i = 0; i < 32 && i < left; i += 8) {
-            ask_all(p, row + i);
-            const float *low = p->lower ? lower[i] : NULL;
-            if (p->cols > 16) {
-                finish_rows(p, sums[i], low, row + i, 2);
-            } else {
-                finish_rows(p, sums[i], low, row + i, 1);
+        if (blocks > 1) {
+            _tile_loadd(5, a + a_block + j, lda * 4);
+            _tile_dpbf16ps(2, 5, 6);
+            if (cols > 16) {
+                _tile_dpbf16ps(3, 5, 7);
             }
         }
+        finish_some(p, before);
     }
+    _tile_stored(0, &sums[0][0], GDN_PANEL * 4);
+    _tile_stored(1, &sums[0][16], GDN_PANEL * 4);
+    _tile_stored(2, &sums[16][0], GDN_PANEL * 4);
+    _tile_stored(3, &sums[16][16], GDN_PANEL * 4);
+}
+
+static void finish_all(const gdn_product *p, block_sums *block)
+{
+    while (block->done < block->rows) {
+        finish_some(p, block);
+    }
+}
+
+static void simd_product_rows(const gdn_product *p)
+{
+    block_sums blocks[2];
+    block_sums *before = &blocks[1];
+    before->done = before->rows = 0;
+    for (int row = 0; row < p->rows; row += 32) {
+        const int left = p->rows - row, first = row / GDN_TOKEN_BLOCK, count = left > 16 ? 2 : 1;
+        block_sums *now = &blocks[row / 32 % 2];
+        tile_product(p, now->sums, count, p->depth, p->a + first * p->a_block, p->lda, p->a_block, p->b, before);
+        if (p->lower) {
+            const int depth = row + 32 < p->lower_depth ? row + 32 : p->lower_depth;
+            tile_product(p, now->lower, count, (depth + 1) / 2, p->lower + first * p->lower_block, p->lower_ld,
+                         p->lower_block, p->lower_b, before);
+        }
+        finish_all(p, before);
+        now->row = row;
+        now->done = 0;
+        now->rows = left < 32 ? left : 32;
+        before = now;
+    }
+    finish_all(p, before);
 }
 
 static void simd_product(const gdn_product *p)
