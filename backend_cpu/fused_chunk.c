@@ -153,6 +153,7 @@ void gdn_chunk_gates(gdn_chunk_work *w, const gdn_fused_sequence *seq, int hv, i
         w->kernels->decay_mask(first + B, first, w->G_high, w->G_low, w->beta, w->gram + at, w->mask + at);
     }
     gdn_operands_lower(&w->operands, n, w->mask);
+    gdn_operands_head_q(&w->operands, n, w->gamma);
 }
 
 /* R = beta v - beta gamma (k S), of whatever S and columns; where v is to be added is the caller's to say. */
@@ -303,7 +304,7 @@ void gdn_chunk_panels(gdn_chunk_work *w, const gdn_fused_sequence *seq, int hv, 
         .a = operands->q.words,
         .lda = operands->q.ld,
         .a_block = operands->q.block,
-        .scale = w->gamma,
+        .scale = kernels->left_row_major ? NULL : w->gamma,
         .lower_depth = n,
         .lower = operands->lower.words,
         .lower_ld = operands->lower.ld,

@@ -30,7 +30,7 @@ void gdn_operands_place(gdn_operands *o, const gdn_cpu_kernels *kernels, int K, 
     }
     const size_t depth = (size_t)C / 2; /* words along the tokens */
     o->k_rows = gdn_scratch_take(base, used, (size_t)C * (size_t)K);
-    o->q_rows = gdn_scratch_take(base, used, B * (size_t)K);
+    o->q_rows = gdn_scratch_take(base, used, (row_major ? (size_t)C : B) * (size_t)K);
     o->state = gdn_scratch_take(base, used, (size_t)kernels->strip * words * GDN_PANEL);
     o->v = gdn_scratch_take(base, used, depth * GDN_PANEL);
     o->stage = gdn_scratch_take(base, used, (size_t)K * depth > B * words ? (size_t)K * depth : B * words);
@@ -77,8 +77,15 @@ void gdn_operands_k(gdn_operands *o, int first, const gdn_token_rows *k)
 
 void gdn_operands_q(gdn_operands *o, int first, const gdn_token_rows *q)
 {
-    float *words = o->kernels->left_row_major ? o->q.words + first / B * o->q.block : o->stage;
-    pack_tokens(o, q, o->q_rows, words, packed_block(o, first) + B);
+    float *rows = o->q_rows + (o->kernels->left_row_major ? first * o->K : 0);
+    pack_tokens(o, q, rows, o->stage, packed_block(o, first) + B);
+}
+
+void gdn_operands_head_q(gdn_operands *o, int n, const float *gamma)
+{
+    if (o->kernels->left_row_major) {
+        o->kernels->round_rows((n + B - 1) / B * B, o->K, o->q_rows, o->K, gamma, o->q.words, o->q.ld);
+    }
 }
 
 void gdn_operands_keys(gdn_operands *o, int n)

@@ -42,6 +42,8 @@ typedef struct gdn_token_rows {
 } gdn_token_rows;
 void gdn_operands_k(gdn_operands *o, int first, const gdn_token_rows *k);
 void gdn_operands_q(gdn_operands *o, int first, const gdn_token_rows *q);
+/* Tiles only: the left operand q of one value head, its rows times gamma. */
+void gdn_operands_head_q(gdn_operands *o, int n, const float *gamma);
 /* After the k rows of the chunk's `n` tokens, the last block's filled with zeros. */
 void gdn_operands_keys(gdn_operands *o, int n);
 /* P of n tokens from the mask. */

@@ -44,12 +44,11 @@ static void tiles_end(void)
  * next block. (Loading a row that a tile store has just written waits for the store to reach the cache.) */
 typedef struct block_sums {
     _Alignas(64) float sums[32][GDN_PANEL];
-    _Alignas(64) float lower[32][GDN_PANEL];
     int row, done, rows; /* first row; finished ones, of how many */
 } block_sums;
 
-/* Eight rows of the sums through scale, lower, add and store. */
-GDN_INLINE void finish_rows(const gdn_product *p, const float *sums, const float *lower, int row, const int VECTORS)
+/* Eight rows of the sums through scale, add and store. */
+GDN_INLINE void finish_rows(const gdn_product *p, const float *sums, int row, const int VECTORS)
 {
     enum { ROWS = 8 };
     vf acc[TILE_ROWS_MAX][TILE_VECTORS_MAX];
@@ -61,9 +60,6 @@ GDN_INLINE void finish_rows(const gdn_product *p, const float *sums, const float
             if (p->scale) {
                 acc[i][c] = vf_mul(vf_set1(p->scale[row + i]), acc[i][c]);
             }
-            if (lower) {
-                acc[i][c] = vf_add(vf_load(lower + i * GDN_PANEL + c * VF_LANES), acc[i][c]);
-            }
         }
     }
     if (p->add) {
@@ -74,36 +70,30 @@ GDN_INLINE void finish_rows(const gdn_product *p, const float *sums, const float
 
 static void finish_some(const gdn_product *p, block_sums *block)
 {
-    enum { ROWS = 8 };
     if (block->done == block->rows) {
         return;
     }
     const int i = block->done, row = block->row + i;
-    const float *low = p->lower ? block->lower[i] : NULL;
     ask_all(p, row);
     if (p->cols > 16) {
-        finish_rows(p, block->sums[i], low, row, 2);
+        finish_rows(p, block->sums[i], row, 2);
     } else {
-        finish_rows(p, block->sums[i], low, row, 1);
+        finish_rows(p, block->sums[i], row, 1);
     }
-    block->done += ROWS;
+    block->done += 8;
 }
 
-/* sums[32][32] = a b over `depth` words, for two blocks of 16 rows (or one) and two of 16 columns (or one), while `before` is
+/* Tiles += a b over `depth` words, for two blocks of 16 rows (or one) and two of 16 columns (or one), while `before` is
  * finished bit by bit.
  *
  *     tiles      0: rows 0-15, columns 0-15   1: rows 0-15, columns 16-31
  *                2: rows 16-31, columns 0-15  3: rows 16-31, columns 16-31      4, 5: a   6, 7: b
  *
  * Operands are zero up to a whole tile of depth. */
-static void tile_product(const gdn_product *p, float sums[32][GDN_PANEL], int blocks, int depth, const float *a,
-                         ptrdiff_t lda, ptrdiff_t a_block, const float *b, block_sums *before)
+static void multiply(const gdn_product *p, int blocks, int depth, const float *a, ptrdiff_t lda, ptrdiff_t a_block,
+                     const float *b, block_sums *before)
 {
     const int cols = p->cols;
-    _tile_zero(0);
-    _tile_zero(1);
-    _tile_zero(2);
-    _tile_zero(3);
     for (int j = 0; j < depth; j += TILE_WORDS, b += TILE_WORDS * GDN_PANEL) {
         _tile_loadd(4, a + j, lda * 4);
         _tile_loadd(6, b, GDN_PANEL * 4);
@@ -121,10 +111,20 @@ static void tile_product(const gdn_product *p, float sums[32][GDN_PANEL], int bl
         }
         finish_some(p, before);
     }
-    _tile_stored(0, &sums[0][0], GDN_PANEL * 4);
-    _tile_stored(1, &sums[0][16], GDN_PANEL * 4);
-    _tile_stored(2, &sums[16][0], GDN_PANEL * 4);
-    _tile_stored(3, &sums[16][16], GDN_PANEL * 4);
+}
+
+static void store_tiles(float *out, ptrdiff_t ld, int blocks, int cols)
+{
+    _tile_stored(0, out, ld * 4);
+    if (cols > 16) {
+        _tile_stored(1, out + 16, ld * 4);
+    }
+    if (blocks > 1) {
+        _tile_stored(2, out + 16 * ld, ld * 4);
+        if (cols > 16) {
+            _tile_stored(3, out + 16 * ld + 16, ld * 4);
+        }
+    }
 }
 
 static void finish_all(const gdn_product *p, block_sums *block)
@@ -134,24 +134,54 @@ static void finish_all(const gdn_product *p, block_sums *block)
     }
 }
 
+/* Whether tiles are what is wanted of `rows` rows from `row` on, and can be stored as they are. */
+static bool is_done_by_tiles(const gdn_product *p, int row, int rows)
+{
+    return !p->scale && !p->add && p->out_dtype == GDN_DTYPE_F32 && rows % TILE_ROWS == 0 && row + rows <= p->out_rows;
+}
+
+static void ask_around(const gdn_product *p, int row, int rows)
+{
+    for (int i = 0; i < rows; i++) {
+        if (i % 8 == 0) {
+            ask_all(p, row + i);
+        }
+        if (p->out_ahead) {
+            ask_ahead(p->out, GDN_DTYPE_F32, (row + i) * p->ldo, p->out_ahead, p->cols);
+        }
+    }
+}
+
+/* `lower` comes without `scale`: its sums go on where those of a b end. */
 static void simd_product_rows(const gdn_product *p)
 {
     block_sums blocks[2];
     block_sums *before = &blocks[1];
     before->done = before->rows = 0;
     for (int row = 0; row < p->rows; row += 32) {
-        const int left = p->rows - row, first = row / GDN_TOKEN_BLOCK, count = left > 16 ? 2 : 1;
+        const int left = p->rows - row, rows = left < 32 ? left : 32, count = left > 16 ? 2 : 1;
+        const int first = row / GDN_TOKEN_BLOCK;
         block_sums *now = &blocks[row / 32 % 2];
-        tile_product(p, now->sums, count, p->depth, p->a + first * p->a_block, p->lda, p->a_block, p->b, before);
+        _tile_zero(0);
+        _tile_zero(1);
+        _tile_zero(2);
+        _tile_zero(3);
+        multiply(p, count, p->depth, p->a + first * p->a_block, p->lda, p->a_block, p->b, before);
         if (p->lower) {
             const int depth = row + 32 < p->lower_depth ? row + 32 : p->lower_depth;
-            tile_product(p, now->lower, count, (depth + 1) / 2, p->lower + first * p->lower_block, p->lower_ld,
-                         p->lower_block, p->lower_b, before);
+            multiply(p, count, (depth + 1) / 2, p->lower + first * p->lower_block, p->lower_ld, p->lower_block,
+                     p->lower_b, before);
         }
         finish_all(p, before);
+        if (is_done_by_tiles(p, row, rows)) {
+            store_tiles((float *)p->out + row * p->ldo, p->ldo, count, p->cols);
+            ask_around(p, row, rows);
+            continue;
+        }
+        store_tiles(now->sums[0], GDN_PANEL, count, p->cols);
         now->row = row;
         now->done = 0;
-        now->rows = left < 32 ? left : 32;
+        now->rows = rows;
         before = now;
     }
     finish_all(p, before);
@@ -164,7 +194,8 @@ static void simd_product(const gdn_product *p)
 
 #define VF_STRIP GDN_MAX_STRIP
 #define VF_OWN_PRODUCT
-#define VF_TABLE_EXTRA \
-    .pair_rows = pair_rows, .left_row_major = true, .thread_begin = tiles_begin, .thread_end = tiles_end,
+#define VF_TABLE_EXTRA                                                                                     \
+    .pair_rows = pair_rows, .left_row_major = true, .round_rows = round_rows, .thread_begin = tiles_begin, \
+    .thread_end = tiles_end,
 
 #include "simd_table.h"

@@ -113,6 +113,10 @@ typedef struct gdn_cpu_kernels {
     /* bfloat16 kernels only, else NULL: rows x cols numbers (rows of src) -> ceil(rows / 2) rows of cols words, each the
      * rounded pair of rows 2 j and 2 j + 1; a row that is not there counts as zeros. cols a multiple of 16. */
     void (*pair_rows)(int rows, int cols, const float *src, ptrdiff_t lds, float *dst, ptrdiff_t ldd);
+    /* Kernels of left_row_major only: rows x cols numbers, each row times its scale -> rows of cols / 2 words, the pairs along
+     * the row; cols a multiple of 32. */
+    void (*round_rows)(int rows, int cols, const float *src, ptrdiff_t lds, const float *scale, float *dst,
+                       ptrdiff_t ldd);
     int strip; /* panels that take each step of a chunk before any takes the next: 1 keeps a panel in L1, more keep the left
                   operands there, and give rounded rows time to arrive before they are loaded */
     bool left_row_major; /* depth is fastest in left operands, which are padded with zeros to whole tiles */
