@@ -213,7 +213,7 @@ static void store_checkpoint(gdn_chunk_work *w, int hv, int panel, int cols, int
     w->kernels->scale_rows(tokens, cols, w->ckpt_rest, w->ckpt_v, GDN_PANEL);
     gdn_product update = update_of(w, tokens, &w->gamma[tokens - 1]);
     update.cols = cols;
-    update.b = gdn_operands_right(&w->operands, tokens, w->operands.C, cols, w->ckpt_v, w->operands.v);
+    update.b = gdn_operands_right(&w->operands, tokens, w->operands.C, cols, w->ckpt_v, w->operands.state);
     update.add = S;
     update.out = w->ckpt_state;
     w->kernels->product(&update);
@@ -318,8 +318,8 @@ void gdn_chunk_panels(gdn_chunk_work *w, const gdn_fused_sequence *seq, int hv, 
 
     struct {
         int panel, cols, part;
-        float *S, *v, *rest_v;
-        const float *right;
+        float *S, *v;
+        const float *right, *right_v, *right_rest;
     } strip[GDN_MAX_STRIP];
     for (int at = first, count; at < end; at += count) {
         count = end - at < kernels->strip ? end - at : kernels->strip;
@@ -330,7 +330,6 @@ void gdn_chunk_panels(gdn_chunk_work *w, const gdn_fused_sequence *seq, int hv, 
             strip[i].part = step->part * (end - first) + panel - first;
             strip[i].S = state + (size_t)(panel - first) * gdn_fused_panel_floats(p);
             strip[i].v = w->v + i * C * GDN_PANEL;
-            strip[i].rest_v = w->rest_v + i * C * GDN_PANEL;
             strip[i].right = take_panel(w, step, hv, panel, i, strip[i].S);
         }
         for (int i = 0; i < count; i++) {
@@ -342,12 +341,13 @@ void gdn_chunk_panels(gdn_chunk_work *w, const gdn_fused_sequence *seq, int hv, 
             kernels->product_rows(&residual);
         }
         for (int i = 0; i < count; i++) {
-            kernels->solve(rows, strip[i].cols, w->mask, C * GDN_PAIR, strip[i].v, w->rest, strip[i].rest_v);
+            gdn_operands_solve(operands, rows, strip[i].cols, i, w->mask, strip[i].v, w->rest,
+                               w->rest_v + i * C * GDN_PANEL, &strip[i].right_v, &strip[i].right_rest);
         }
         for (int i = 0; i < count; i++) {
             output.cols = strip[i].cols;
             output.b = strip[i].right;
-            output.lower_b = gdn_operands_right(operands, n, C, strip[i].cols, strip[i].v, operands->v);
+            output.lower_b = strip[i].right_v;
             output.out = gdn_at_mutable(w->args->o, p->o.dtype, o + strip[i].panel * GDN_PANEL);
             output.ask[0] = part_of_rows(&next_q, strip[i].part, share);
             kernels->product_rows(&output);
@@ -368,7 +368,7 @@ void gdn_chunk_panels(gdn_chunk_work *w, const gdn_fused_sequence *seq, int hv, 
                                  step->checkpoints->first + c, strip[i].v, S);
             }
             update.cols = strip[i].cols;
-            update.b = gdn_operands_right(operands, n, C, strip[i].cols, strip[i].rest_v, operands->v);
+            update.b = strip[i].right_rest;
             update.add = update.out = S;
             kernels->product(&update);
             if (step->last && place->target) {
@@ -394,10 +394,11 @@ void gdn_chunk_advance(gdn_chunk_work *w, const gdn_fused_sequence *seq, int hv,
         residual.add = gdn_at(w->args->v, p->v.dtype, v);
     }
     w->kernels->product_rows(&residual);
-    w->kernels->solve(rows, cols, w->mask, o->C * GDN_PAIR, w->v, w->rest, w->rest_v);
+    const float *right_v, *right_rest;
+    gdn_operands_solve(o, rows, cols, 0, w->mask, w->v, w->rest, w->rest_v, &right_v, &right_rest);
     gdn_product update = update_of(w, n, &w->gamma[n - 1]);
     update.cols = cols;
-    update.b = gdn_operands_right(o, n, o->C, cols, w->rest_v, o->v);
+    update.b = right_rest;
     update.add = update.out = panel;
     w->kernels->product(&update);
 }

@@ -32,7 +32,7 @@ void gdn_operands_place(gdn_operands *o, const gdn_cpu_kernels *kernels, int K, 
     o->k_rows = gdn_scratch_take(base, used, (size_t)C * (size_t)K);
     o->q_rows = gdn_scratch_take(base, used, (row_major ? (size_t)C : B) * (size_t)K);
     o->state = gdn_scratch_take(base, used, (size_t)kernels->strip * words * GDN_PANEL);
-    o->v = gdn_scratch_take(base, used, depth * GDN_PANEL);
+    o->v = gdn_scratch_take(base, used, 2 * (size_t)kernels->strip * depth * GDN_PANEL);
     o->stage = gdn_scratch_take(base, used, (size_t)K * depth > B * words ? (size_t)K * depth : B * words);
     float *keys = gdn_scratch_take(base, used, (size_t)K * depth);
     float *lower = gdn_scratch_take(base, used, (size_t)C * depth);
@@ -134,4 +134,23 @@ const float *gdn_operands_right(const gdn_operands *o, int rows, int padded, int
         memset(pairs + filled * GDN_PANEL, 0, (size_t)(padded / 2 - filled) * GDN_PANEL * sizeof(float));
     }
     return pairs;
+}
+
+void gdn_operands_solve(const gdn_operands *o, int rows, int cols, int at, const float *mask, float *x,
+                        const float *rest, float *rest_x, const float **v, const float **rest_v)
+{
+    const ptrdiff_t n_block = o->C * GDN_PAIR;
+    if (!o->kernels->pair_rows) {
+        o->kernels->solve(rows, cols, mask, n_block, x, rest, rest_x);
+        *v = x;
+        *rest_v = rest_x;
+        return;
+    }
+    const int floats = o->C / 2 * GDN_PANEL, filled = rows / 2 * GDN_PANEL;
+    float *pairs = o->v + 2 * at * floats, *rest_pairs = pairs + floats;
+    o->kernels->solve_pairs(rows, cols, mask, n_block, x, rest, rest_pairs, pairs);
+    memset(pairs + filled, 0, (size_t)(floats - filled) * sizeof(float));
+    memset(rest_pairs + filled, 0, (size_t)(floats - filled) * sizeof(float));
+    *v = pairs;
+    *rest_v = rest_pairs;
 }

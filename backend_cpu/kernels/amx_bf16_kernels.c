@@ -194,8 +194,8 @@ static void simd_product(const gdn_product *p)
 
 #define VF_STRIP GDN_MAX_STRIP
 #define VF_OWN_PRODUCT
-#define VF_TABLE_EXTRA                                                                                     \
-    .pair_rows = pair_rows, .left_row_major = true, .round_rows = round_rows, .thread_begin = tiles_begin, \
-    .thread_end = tiles_end,
+#define VF_TABLE_EXTRA                                                                                         \
+    .pair_rows = pair_rows, .solve_pairs = simd_solve_pairs, .left_row_major = true, .round_rows = round_rows, \
+    .thread_begin = tiles_begin, .thread_end = tiles_end,
 
 #include "simd_table.h"

@@ -16,6 +16,6 @@ static inline vf vf_word_fma(vf a, vf b, vf c)
 
 #define VF_STRIP GDN_MAX_STRIP
 #include "avx512_pairs.h"
-#define VF_TABLE_EXTRA .pair_rows = pair_rows,
+#define VF_TABLE_EXTRA .pair_rows = pair_rows, .solve_pairs = simd_solve_pairs,
 
 #include "simd_table.h"

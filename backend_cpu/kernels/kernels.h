@@ -133,6 +133,10 @@ typedef struct gdn_cpu_kernels {
      * or 32; x and y are rows of GDN_PANEL. */
     void (*solve)(int rows, int cols, const float *n, ptrdiff_t n_block, float *x, const float *scale, float *y);
 
+    /* bfloat16 kernels: the same, but y and pairs receive the pairs of scale[i] x[i] and of x[i], and rows is even. */
+    void (*solve_pairs)(int rows, int cols, const float *n, ptrdiff_t n_block, float *x, const float *scale, float *y,
+                        float *pairs);
+
     /* One row block of -L | P from k k^T | q k^T (both [rows, GDN_PAIR]; rows = tokens up to the block's end):
      *   D = exp(G_i - G_j);  out = -beta_i D (k_i k_j), i > j, else 0  |  D (q_i k_j), i >= j, else 0
      * G as the sum of two floats; G and beta are those of the chunk, `first` the block's first token. */
