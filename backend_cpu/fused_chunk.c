@@ -221,11 +221,11 @@ static void store_checkpoint(gdn_chunk_work *w, int hv, int panel, int cols, int
                           entry * layout->slot_stride + hv * layout->head_stride, panel, w->ckpt_state, w->stage);
 }
 
-/* Bytes from a row of this chunk's v or o, at token t, to the same row of the next, or 0 where there is none. */
+/* Bytes from a row of v or o to the one that will be wanted next, or 0. */
 static ptrdiff_t ahead(const gdn_layout *layout, int64_t t, int n, const gdn_chunk_step *step)
 {
-    const int64_t elements = (step->next_t - t) * layout->token_stride + step->next_value_heads * layout->head_stride;
-    return step->next_tokens == n ? (ptrdiff_t)(elements * gdn_float_bytes(layout->dtype)) : 0;
+    const int64_t elements = (step->ahead_t - t) * layout->token_stride + step->ahead_heads * layout->head_stride;
+    return step->ahead_tokens == n ? (ptrdiff_t)(elements * gdn_float_bytes(layout->dtype)) : 0;
 }
 
 /* `count` rows of q or k from token t on. */
