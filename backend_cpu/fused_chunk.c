@@ -86,7 +86,7 @@ void gdn_chunk_pack(gdn_chunk_work *w, const gdn_fused_sequence *seq, int hk, in
         gdn_operands_q(o, first, &q);
 
         /* k_j k_i | k_j q_i for i in this block and every j up to its end */
-        kernels->product(&(gdn_product){
+        const gdn_product gram = {
             .rows = first + B,
             .cols = GDN_PAIR,
             .depth = words,
@@ -98,7 +98,8 @@ void gdn_chunk_pack(gdn_chunk_work *w, const gdn_fused_sequence *seq, int hk, in
             .out_rows = first + B,
             .out = w->gram + first / B * C * GDN_PAIR,
             .ldo = GDN_PAIR,
-        });
+        };
+        kernels->product(&gram, 1);
     }
     gdn_operands_keys(o, n);
 }
@@ -179,6 +180,28 @@ static gdn_product residual_of(const gdn_chunk_work *w, int n)
     };
 }
 
+/* O = gamma (q S) + P V', of whatever S, V' and columns. Tiles have gamma in q. */
+static gdn_product output_of(const gdn_chunk_work *w, int n)
+{
+    const gdn_operands *o = &w->operands;
+    const gdn_layout *layout = &w->problem->o;
+    return (gdn_product){
+        .rows = round_up(n, 8),
+        .depth = gdn_operands_words(o, o->K),
+        .a = o->q.words,
+        .lda = o->q.ld,
+        .a_block = o->q.block,
+        .scale = o->kernels->left_row_major ? NULL : w->gamma,
+        .lower_depth = n,
+        .lower = o->lower.words,
+        .lower_ld = o->lower.ld,
+        .lower_block = o->lower.block,
+        .out_dtype = layout->dtype,
+        .out_rows = n,
+        .ldo = layout->token_stride,
+    };
+}
+
 /* out = gamma_end S + K^T diag(rest) V' over `depth` tokens, of whatever S, V' and columns; v will hold the scaled rows. */
 static gdn_product update_of(const gdn_chunk_work *w, int depth, const float *gamma_end)
 {
@@ -216,7 +239,7 @@ static void store_checkpoint(gdn_chunk_work *w, int hv, int panel, int cols, int
     update.b = gdn_operands_right(&w->operands, tokens, w->operands.C, cols, w->ckpt_v, w->operands.state);
     update.add = S;
     update.out = w->ckpt_state;
-    w->kernels->product(&update);
+    w->kernels->product(&update, 1);
     gdn_fused_store_panel(w->kernels, p, layout, w->args->checkpoints,
                           entry * layout->slot_stride + hv * layout->head_stride, panel, w->ckpt_state, w->stage);
 }
@@ -287,7 +310,7 @@ void gdn_chunk_panels(gdn_chunk_work *w, const gdn_fused_sequence *seq, int hv, 
     const gdn_cpu_kernels *kernels = w->kernels;
     const gdn_state_place *place = step->place;
     const gdn_operands *operands = &w->operands;
-    const int K = p->head_k_dim, C = operands->C, rows = round_up(n, 8), words = gdn_operands_words(operands, K);
+    const int K = p->head_k_dim, C = operands->C;
     const int64_t v = gdn_row_offset(&p->v, seq->row, seq->length, seq->first + t, hv);
     const int64_t o = gdn_row_offset(&p->o, seq->row, seq->length, seq->first + t, hv);
     const int hk = gdn_key_head(p, hv) + step->next_key_heads, parts = step->parts * (end - first);
@@ -295,87 +318,55 @@ void gdn_chunk_panels(gdn_chunk_work *w, const gdn_fused_sequence *seq, int hv, 
     const gdn_ask next_k = rows_ahead(&p->k, w->args->k, seq, hk, step->next_t, K, step->next_tokens);
     const gdn_ask next_q = rows_ahead(&p->q, w->args->q, seq, hk, step->next_t, K, step->next_tokens);
 
-    gdn_product residual = residual_of(w, n);
-    residual.add_ahead = ahead(&p->v, t, n, step);
-    /* O = gamma (q S) + P V' */
-    gdn_product output = {
-        .rows = rows,
-        .depth = words,
-        .a = operands->q.words,
-        .lda = operands->q.ld,
-        .a_block = operands->q.block,
-        .scale = kernels->left_row_major ? NULL : w->gamma,
-        .lower_depth = n,
-        .lower = operands->lower.words,
-        .lower_ld = operands->lower.ld,
-        .lower_block = operands->lower.block,
-        .out_dtype = p->o.dtype,
-        .out_rows = n,
-        .ldo = p->o.token_stride,
-        .out_ahead = ahead(&p->o, t, n, step),
-    };
-    gdn_product update = update_of(w, n, &w->gamma[n - 1]);
-
-    struct {
-        int panel, cols, part;
-        float *S, *v;
-        const float *right, *right_v, *right_rest;
-    } strip[GDN_MAX_STRIP];
+    /* The products of a strip; panels differ in what is set in the loop. */
+    gdn_product residual[GDN_MAX_STRIP], output[GDN_MAX_STRIP], update[GDN_MAX_STRIP];
+    for (int i = 0; i < kernels->strip && i < end - first; i++) {
+        residual[i] = residual_of(w, n);
+        residual[i].add_ahead = ahead(&p->v, t, n, step);
+        output[i] = output_of(w, n);
+        output[i].out_ahead = ahead(&p->o, t, n, step);
+        update[i] = update_of(w, n, &w->gamma[n - 1]);
+    }
     for (int at = first, count; at < end; at += count) {
         count = end - at < kernels->strip ? end - at : kernels->strip;
         for (int i = 0; i < count; i++) {
-            const int panel = at + i;
-            strip[i].panel = panel;
-            strip[i].cols = gdn_fused_panel_columns(p, panel);
-            strip[i].part = step->part * (end - first) + panel - first;
-            strip[i].S = state + (size_t)(panel - first) * gdn_fused_panel_floats(p);
-            strip[i].v = w->v + i * C * GDN_PANEL;
-            strip[i].right = take_panel(w, step, hv, panel, i, strip[i].S);
-        }
-        for (int i = 0; i < count; i++) {
-            residual.cols = strip[i].cols;
-            residual.b = strip[i].right;
-            residual.add = gdn_at(w->args->v, p->v.dtype, v + strip[i].panel * GDN_PANEL);
-            residual.out = strip[i].v;
-            residual.ask[0] = part_of_rows(&next_k, strip[i].part, share);
-            kernels->product_rows(&residual);
-        }
-        for (int i = 0; i < count; i++) {
-            gdn_operands_solve(operands, rows, strip[i].cols, i, w->mask, strip[i].v, w->rest,
-                               w->rest_v + i * C * GDN_PANEL, &strip[i].right_v, &strip[i].right_rest);
-        }
-        for (int i = 0; i < count; i++) {
-            output.cols = strip[i].cols;
-            output.b = strip[i].right;
-            output.lower_b = strip[i].right_v;
-            output.out = gdn_at_mutable(w->args->o, p->o.dtype, o + strip[i].panel * GDN_PANEL);
-            output.ask[0] = part_of_rows(&next_q, strip[i].part, share);
-            kernels->product_rows(&output);
-        }
-        for (int i = 0; i < count; i++) {
-            const int panel = strip[i].panel;
-            float *S = strip[i].S;
+            const int panel = at + i, cols = gdn_fused_panel_columns(p, panel), column = panel * GDN_PANEL;
+            const int part = step->part * (end - first) + panel - first;
+            float *S = state + (size_t)(panel - first) * gdn_fused_panel_floats(p);
+            residual[i].cols = output[i].cols = update[i].cols = cols;
+            residual[i].b = output[i].b = take_panel(w, step, hv, panel, i, S);
+            residual[i].add = gdn_at(w->args->v, p->v.dtype, v + column);
+            residual[i].out = w->v + i * C * GDN_PANEL;
+            residual[i].ask[0] = part_of_rows(&next_k, part, share);
+            output[i].out = gdn_at_mutable(w->args->o, p->o.dtype, o + column);
+            output[i].ask[0] = part_of_rows(&next_q, part, share);
+            update[i].add = update[i].out = S;
             if (step->first) {
-                update.ask[0] =
+                update[i].ask[0] =
                     next_panel(p, place->source_layout, place->source, place->source_offset, hv, panel, first, end);
             }
             if (step->last) {
-                update.ask[1] =
+                update[i].ask[1] =
                     next_panel(p, place->target_layout, place->target, place->target_offset, hv, panel, first, end);
             }
+        }
+        kernels->product_rows(residual, count);
+        for (int i = 0; i < count; i++) {
+            gdn_operands_solve(operands, residual[i].rows, residual[i].cols, i, w->mask, residual[i].out, w->rest,
+                               w->rest_v + i * C * GDN_PANEL, &output[i].lower_b, &update[i].b);
+        }
+        kernels->product_rows(output, count);
+        for (int i = 0; i < count; i++) {
             for (int c = 0; c < step->checkpoints->count; c++) {
-                store_checkpoint(w, hv, panel, strip[i].cols, step->checkpoints->tokens[c],
-                                 step->checkpoints->first + c, strip[i].v, S);
+                store_checkpoint(w, hv, at + i, update[i].cols, step->checkpoints->tokens[c],
+                                 step->checkpoints->first + c, residual[i].out, update[i].out);
             }
-            update.cols = strip[i].cols;
-            update.b = strip[i].right_rest;
-            update.add = update.out = S;
-            kernels->product(&update);
-            if (step->last && place->target) {
-                gdn_fused_store_panel(kernels, p, place->target_layout, place->target,
-                                      place->target_offset + hv * place->target_layout->head_stride, panel, S,
-                                      w->stage);
-            }
+        }
+        kernels->product(update, count);
+        for (int i = 0; step->last && place->target && i < count; i++) {
+            gdn_fused_store_panel(kernels, p, place->target_layout, place->target,
+                                  place->target_offset + hv * place->target_layout->head_stride, at + i, update[i].out,
+                                  w->stage);
         }
     }
 }
@@ -393,12 +384,12 @@ void gdn_chunk_advance(gdn_chunk_work *w, const gdn_fused_sequence *seq, int hv,
         const int64_t v = gdn_row_offset(&p->v, seq->row, seq->length, seq->first + t, hv) + column;
         residual.add = gdn_at(w->args->v, p->v.dtype, v);
     }
-    w->kernels->product_rows(&residual);
+    w->kernels->product_rows(&residual, 1);
     const float *right_v, *right_rest;
     gdn_operands_solve(o, rows, cols, 0, w->mask, w->v, w->rest, w->rest_v, &right_v, &right_rest);
     gdn_product update = update_of(w, n, &w->gamma[n - 1]);
     update.cols = cols;
     update.b = right_rest;
     update.add = update.out = panel;
-    w->kernels->product(&update);
+    w->kernels->product(&update, 1);
 }

@@ -44,6 +44,7 @@ static void tiles_end(void)
  * next block. (Loading a row that a tile store has just written waits for the store to reach the cache.) */
 typedef struct block_sums {
     _Alignas(64) float sums[32][GDN_PANEL];
+    const gdn_product *p;
     int row, done, rows; /* first row; finished ones, of how many */
 } block_sums;
 
@@ -68,8 +69,9 @@ GDN_INLINE void finish_rows(const gdn_product *p, const float *sums, int row, co
     store_rows(p, acc, row, 0, ROWS, VECTORS);
 }
 
-static void finish_some(const gdn_product *p, block_sums *block)
+static void finish_some(block_sums *block)
 {
+    const gdn_product *p = block->p;
     if (block->done == block->rows) {
         return;
     }
@@ -109,7 +111,7 @@ static void multiply(const gdn_product *p, int blocks, int depth, const float *a
                 _tile_dpbf16ps(3, 5, 7);
             }
         }
-        finish_some(p, before);
+        finish_some(before);
     }
 }
 
@@ -127,10 +129,10 @@ static void store_tiles(float *out, ptrdiff_t ld, int blocks, int cols)
     }
 }
 
-static void finish_all(const gdn_product *p, block_sums *block)
+static void finish_all(block_sums *block)
 {
     while (block->done < block->rows) {
-        finish_some(p, block);
+        finish_some(block);
     }
 }
 
@@ -152,44 +154,50 @@ static void ask_around(const gdn_product *p, int row, int rows)
     }
 }
 
-/* `lower` comes without `scale`: its sums go on where those of a b end. */
-static void simd_product_rows(const gdn_product *p)
+/* Both kinds of product. `lower` comes without `scale`: its sums go on where those of a b end. The last rows of a product are
+ * finished beside the first tiles of the next. */
+static void simd_product_rows(const gdn_product *p, int count)
 {
     block_sums blocks[2];
+    int turn = 0;
     block_sums *before = &blocks[1];
     before->done = before->rows = 0;
-    for (int row = 0; row < p->rows; row += 32) {
-        const int left = p->rows - row, rows = left < 32 ? left : 32, count = left > 16 ? 2 : 1;
-        const int first = row / GDN_TOKEN_BLOCK;
-        block_sums *now = &blocks[row / 32 % 2];
-        _tile_zero(0);
-        _tile_zero(1);
-        _tile_zero(2);
-        _tile_zero(3);
-        multiply(p, count, p->depth, p->a + first * p->a_block, p->lda, p->a_block, p->b, before);
-        if (p->lower) {
-            const int depth = row + 32 < p->lower_depth ? row + 32 : p->lower_depth;
-            multiply(p, count, (depth + 1) / 2, p->lower + first * p->lower_block, p->lower_ld, p->lower_block,
-                     p->lower_b, before);
+    for (const gdn_product *const end = p + count; p < end; p++) {
+        for (int row = 0; row < p->rows; row += 32) {
+            const int left = p->rows - row, rows = left < 32 ? left : 32, sixteens = left > 16 ? 2 : 1;
+            const int first = row / GDN_TOKEN_BLOCK;
+            _tile_zero(0);
+            _tile_zero(1);
+            _tile_zero(2);
+            _tile_zero(3);
+            multiply(p, sixteens, p->depth, p->a + first * p->a_block, p->lda, p->a_block, p->b, before);
+            if (p->lower) {
+                const int depth = row + 32 < p->lower_depth ? row + 32 : p->lower_depth;
+                multiply(p, sixteens, (depth + 1) / 2, p->lower + first * p->lower_block, p->lower_ld, p->lower_block,
+                         p->lower_b, before);
+            }
+            finish_all(before);
+            if (is_done_by_tiles(p, row, rows)) {
+                store_tiles((float *)p->out + row * p->ldo, p->ldo, sixteens, p->cols);
+                ask_around(p, row, rows);
+                continue;
+            }
+            block_sums *now = &blocks[turn];
+            turn = 1 - turn;
+            store_tiles(now->sums[0], GDN_PANEL, sixteens, p->cols);
+            now->p = p;
+            now->row = row;
+            now->done = 0;
+            now->rows = rows;
+            before = now;
         }
-        finish_all(p, before);
-        if (is_done_by_tiles(p, row, rows)) {
-            store_tiles((float *)p->out + row * p->ldo, p->ldo, count, p->cols);
-            ask_around(p, row, rows);
-            continue;
-        }
-        store_tiles(now->sums[0], GDN_PANEL, count, p->cols);
-        now->row = row;
-        now->done = 0;
-        now->rows = rows;
-        before = now;
     }
-    finish_all(p, before);
+    finish_all(before);
 }
 
-static void simd_product(const gdn_product *p)
+static void simd_product(const gdn_product *p, int count)
 {
-    simd_product_rows(p);
+    simd_product_rows(p, count);
 }
 
 #define VF_STRIP GDN_MAX_STRIP

@@ -123,10 +123,10 @@ typedef struct gdn_cpu_kernels {
     void (*thread_begin)(void); /* (optional) called by each thread before and after its work */
     void (*thread_end)(void);
 
-    /* The whole of gdn_product, */
-    void (*product_rows)(const gdn_product *p);
+    /* `count` products, none of which reads what another writes: the whole of gdn_product, */
+    void (*product_rows)(const gdn_product *p, int count);
     /* and without scale, lower, ahead or rows left out, add and out float32, add_scale_step 0. */
-    void (*product)(const gdn_product *p);
+    void (*product)(const gdn_product *p, int count);
 
     /* Forward substitution with a unit lower triangle, in place: x[i] += sum_{j < i} n[j][i] x[j], n = -L; and
      * y[i] = scale[i] x[i]. n[j][i] of row block b is at n + b * n_block + j * GDN_PAIR + i % 16; rows a multiple of 8, cols 16
