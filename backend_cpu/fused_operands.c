@@ -58,9 +58,13 @@ static void pack_tokens(const gdn_operands *o, const gdn_token_rows *from, float
         kernels->transpose(B, K, from->x, from->ld, from->scale, packed, GDN_PAIR);
         return;
     }
-    kernels->load_rows(GDN_DTYPE_F32, B, K, from->x, from->ld, rows, K);
-    kernels->scale_rows(B, K, from->scale, rows, K);
-    kernels->store_rows(GDN_DTYPE_BF16, B, K, rows, K, words, K);
+    if (kernels->left_row_major) {
+        kernels->round_rows(B, K, from->x, from->ld, from->scale, words, K / 2);
+    } else {
+        kernels->load_rows(GDN_DTYPE_F32, B, K, from->x, from->ld, rows, K);
+        kernels->scale_rows(B, K, from->scale, rows, K);
+        kernels->store_rows(GDN_DTYPE_BF16, B, K, rows, K, words, K);
+    }
     kernels->transpose(B, K / 2, words, K / 2, NULL, packed, GDN_PAIR);
 }
 
@@ -77,8 +81,12 @@ void gdn_operands_k(gdn_operands *o, int first, const gdn_token_rows *k)
 
 void gdn_operands_q(gdn_operands *o, int first, const gdn_token_rows *q)
 {
-    float *rows = o->q_rows + (o->kernels->left_row_major ? first * o->K : 0);
-    pack_tokens(o, q, rows, o->stage, packed_block(o, first) + B);
+    pack_tokens(o, q, o->q_rows, o->stage, packed_block(o, first) + B);
+    if (o->kernels->left_row_major) { /* kept for gdn_operands_head_q */
+        float *rows = o->q_rows + first * o->K;
+        o->kernels->load_rows(GDN_DTYPE_F32, B, o->K, q->x, q->ld, rows, o->K);
+        o->kernels->scale_rows(B, o->K, q->scale, rows, o->K);
+    }
 }
 
 void gdn_operands_head_q(gdn_operands *o, int n, const float *gamma)
@@ -96,8 +104,10 @@ void gdn_operands_keys(gdn_operands *o, int n)
     }
     const int depth = o->C / 2, filled = (n + 1) / 2;
     float *pairs = kernels->left_row_major ? o->stage : o->keys.words;
-    kernels->pair_rows(n, o->K, o->k_rows, o->K, pairs, o->K);
-    if (kernels->left_row_major) {
+    if (!kernels->left_row_major) {
+        kernels->pair_rows(n, o->K, o->k_rows, o->K, pairs, o->K);
+    } else {
+        kernels->pair_words(n, o->K, o->k.words, o->k.ld, pairs, o->K);
         memset(pairs + filled * o->K, 0, (size_t)(depth - filled) * (size_t)o->K * sizeof(float));
         kernels->transpose(depth, o->K, pairs, o->K, NULL, o->keys.words, depth);
     }

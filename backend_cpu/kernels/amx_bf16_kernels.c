@@ -40,6 +40,39 @@ static void tiles_end(void)
     _tile_release();
 }
 
+/* round_rows of kernels.h. */
+static void round_rows(int rows, int cols, const float *src, ptrdiff_t lds, const float *scale, float *dst,
+                       ptrdiff_t ldd)
+{
+    for (int i = 0; i < rows; i++) {
+        const __m512 s = _mm512_set1_ps(scale[i]);
+        const float *x = src + i * lds;
+        for (int c = 0; c < cols; c += 32) {
+            const __m512 low = _mm512_mul_ps(s, _mm512_loadu_ps(x + c)),
+                         high = _mm512_mul_ps(s, _mm512_loadu_ps(x + c + 16));
+            _mm512_storeu_si512(dst + i * ldd + c / 2, (__m512i)_mm512_cvtne2ps_pbh(high, low));
+        }
+    }
+}
+
+/* pair_words of kernels.h. */
+static void pair_words(int rows, int cols, const float *src, ptrdiff_t lds, float *dst, ptrdiff_t ldd)
+{
+    const __m512i low = _mm512_set_epi16(47, 15, 46, 14, 45, 13, 44, 12, 43, 11, 42, 10, 41, 9, 40, 8, 39, 7, 38, 6, 37,
+                                         5, 36, 4, 35, 3, 34, 2, 33, 1, 32, 0);
+    const __m512i high = _mm512_add_epi16(low, _mm512_set1_epi16(16));
+    for (int j = 0; j < rows; j += 2) {
+        const float *even = src + j * lds, *odd = even + lds;
+        float *out = dst + j / 2 * ldd;
+        for (int c = 0; c < cols; c += 32) {
+            const __m512i a = _mm512_loadu_si512(even + c / 2);
+            const __m512i b = j + 1 < rows ? _mm512_loadu_si512(odd + c / 2) : _mm512_setzero_si512();
+            _mm512_storeu_si512(out + c, _mm512_permutex2var_epi16(a, low, b));
+            _mm512_storeu_si512(out + c + 16, _mm512_permutex2var_epi16(a, high, b));
+        }
+    }
+}
+
 /* A block of 32 rows on its way: tiles have made its sums, and the vector unit finishes them while the tiles work on the
  * next block. (Loading a row that a tile store has just written waits for the store to reach the cache.) */
 typedef struct block_sums {
@@ -204,6 +237,6 @@ static void simd_product(const gdn_product *p, int count)
 #define VF_OWN_PRODUCT
 #define VF_TABLE_EXTRA                                                                                         \
     .pair_rows = pair_rows, .solve_pairs = simd_solve_pairs, .left_row_major = true, .round_rows = round_rows, \
-    .thread_begin = tiles_begin, .thread_end = tiles_end,
+    .pair_words = pair_words, .thread_begin = tiles_begin, .thread_end = tiles_end,
 
 #include "simd_table.h"

@@ -27,19 +27,4 @@ static void pair_rows(int rows, int cols, const float *src, ptrdiff_t lds, float
     }
 }
 
-/* round_rows of kernels.h. */
-static void __attribute__((unused))
-round_rows(int rows, int cols, const float *src, ptrdiff_t lds, const float *scale, float *dst, ptrdiff_t ldd)
-{
-    for (int i = 0; i < rows; i++) {
-        const __m512 s = _mm512_set1_ps(scale[i]);
-        const float *x = src + i * lds;
-        for (int c = 0; c < cols; c += 32) {
-            const __m512 low = _mm512_mul_ps(s, _mm512_loadu_ps(x + c)),
-                         high = _mm512_mul_ps(s, _mm512_loadu_ps(x + c + 16));
-            _mm512_storeu_si512(dst + i * ldd + c / 2, (__m512i)_mm512_cvtne2ps_pbh(high, low));
-        }
-    }
-}
-
 #endif /* GDN_AVX512_PAIRS_H */

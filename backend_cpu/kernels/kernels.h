@@ -110,16 +110,23 @@ typedef struct gdn_decode_block {
 typedef struct gdn_cpu_kernels {
     const char *name; /* "avx512" */
 
+    /* Panels that take each step of a chunk before any takes the next: 1 keeps a panel in L1; more keep the left operands there,
+     * and give rounded rows time to arrive before they are loaded. */
+    int strip;
+
     /* bfloat16 kernels only, else NULL: rows x cols numbers (rows of src) -> ceil(rows / 2) rows of cols words, each the
      * rounded pair of rows 2 j and 2 j + 1; a row that is not there counts as zeros. cols a multiple of 16. */
     void (*pair_rows)(int rows, int cols, const float *src, ptrdiff_t lds, float *dst, ptrdiff_t ldd);
-    /* Kernels of left_row_major only: rows x cols numbers, each row times its scale -> rows of cols / 2 words, the pairs along
-     * the row; cols a multiple of 32. */
+
+    /* Tiles: depth is fastest in left operands, which are padded with zeros to whole tiles, and products have no `lower` beside
+     * `scale`. Such kernels alone have what follows; cols is a multiple of 32. */
+    bool left_row_major;
+    /* rows x cols numbers, each row times its scale -> rows of cols / 2 words, the pairs along the row; */
     void (*round_rows)(int rows, int cols, const float *src, ptrdiff_t lds, const float *scale, float *dst,
                        ptrdiff_t ldd);
-    int strip; /* panels that take each step of a chunk before any takes the next: 1 keeps a panel in L1, more keep the left
-                  operands there, and give rounded rows time to arrive before they are loaded */
-    bool left_row_major; /* depth is fastest in left operands, which are padded with zeros to whole tiles */
+    /* and such rows -> words of the pairs of rows 2 j and 2 j + 1, as pair_rows gives them. */
+    void (*pair_words)(int rows, int cols, const float *src, ptrdiff_t lds, float *dst, ptrdiff_t ldd);
+
     void (*thread_begin)(void); /* (optional) called by each thread before and after its work */
     void (*thread_end)(void);
 
@@ -132,8 +139,7 @@ typedef struct gdn_cpu_kernels {
      * y[i] = scale[i] x[i]. n[j][i] of row block b is at n + b * n_block + j * GDN_PAIR + i % 16; rows a multiple of 8, cols 16
      * or 32; x and y are rows of GDN_PANEL. */
     void (*solve)(int rows, int cols, const float *n, ptrdiff_t n_block, float *x, const float *scale, float *y);
-
-    /* bfloat16 kernels: the same, but y and pairs receive the pairs of scale[i] x[i] and of x[i], and rows is even. */
+    /* bfloat16 kernels only: the same, but y receives the pairs of scale[i] x[i], and `pairs` those of x[i]. */
     void (*solve_pairs)(int rows, int cols, const float *n, ptrdiff_t n_block, float *x, const float *scale, float *y,
                         float *pairs);
 
