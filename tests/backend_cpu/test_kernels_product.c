@@ -186,8 +186,8 @@ static void products_of_the_callers_rows(void **state)
     }
 }
 
-/* A row's bits must not depend on how many rows there are, nor a column's on how many columns: prefixes, tails and
- * V blocks rely on it. */
+/* A row's bits must not depend on how many rows there are, nor a column's on how many columns, nor on other products of the
+ * call: prefixes, tails and V blocks rely on it. */
 static void bits_depend_on_no_neighbour(void **state)
 {
     (void)state;
@@ -222,6 +222,13 @@ static void bits_depend_on_no_neighbour(void **state)
             p.cols = 32;
             p.b = b;
         }
+        gdn_product two[2] = {p, p};
+        two[0].rows = two[0].out_rows = 24;
+        two[1].out_rows = 64;
+        two[1].out = out + 24 * 32;
+        tables[t]->product(two, 2);
+        require_same("product", tables[t], out, wanted, 24 * 32 * sizeof(float));
+        require_same("product", tables[t], out + 24 * 32, wanted, 64 * 32 * sizeof(float));
     }
 }
 
