@@ -77,6 +77,7 @@ void gdn_chunk_pack(gdn_chunk_work *w, const gdn_fused_sequence *seq, int hk, in
     const int C = round_up(w->chunk, B);
     gdn_operands *o = &w->operands;
     const int words = gdn_operands_words(o, p->head_k_dim);
+    gdn_product gram[GDN_MAX_CHUNK / B];
     for (int first = 0; first < n; first += B) {
         const int rows = n - first < B ? n - first : B;
         float factor[B] = {0};
@@ -86,7 +87,7 @@ void gdn_chunk_pack(gdn_chunk_work *w, const gdn_fused_sequence *seq, int hk, in
         gdn_operands_q(o, first, &q);
 
         /* k_j k_i | k_j q_i for i in this block and every j up to its end */
-        const gdn_product gram = {
+        gram[first / B] = (gdn_product){
             .rows = first + B,
             .cols = GDN_PAIR,
             .depth = words,
@@ -99,8 +100,8 @@ void gdn_chunk_pack(gdn_chunk_work *w, const gdn_fused_sequence *seq, int hk, in
             .out = w->gram + first / B * C * GDN_PAIR,
             .ldo = GDN_PAIR,
         };
-        kernels->product(&gram, 1);
     }
+    kernels->product(gram, (n + B - 1) / B);
     gdn_operands_keys(o, n);
 }
 
