@@ -22,8 +22,9 @@ static size_t place(gdn_chunk_work *w, const gdn_cpu_kernels *kernels, const gdn
     w->stage = gdn_scratch_take(base, &used, B * K);
     w->gram = gdn_scratch_take(base, &used, blocks * C * GDN_PAIR);
     w->mask = gdn_scratch_take(base, &used, blocks * C * GDN_PAIR);
-    w->v = gdn_scratch_take(base, &used, C * GDN_PANEL);
-    w->rest_v = gdn_scratch_take(base, &used, C * GDN_PANEL);
+    const size_t strip = (size_t)kernels->strip;
+    w->v = gdn_scratch_take(base, &used, strip * C * GDN_PANEL);
+    w->rest_v = gdn_scratch_take(base, &used, strip * C * GDN_PANEL);
     w->ckpt_v = gdn_scratch_take(base, &used, C * GDN_PANEL);
     w->ckpt_state = gdn_scratch_take(base, &used, K * GDN_PANEL);
     w->ckpt_rest = gdn_scratch_take(base, &used, C);
@@ -76,6 +77,7 @@ void gdn_chunk_pack(gdn_chunk_work *w, const gdn_fused_sequence *seq, int hk, in
     const int C = round_up(w->chunk, B);
     gdn_operands *o = &w->operands;
     const int words = gdn_operands_words(o, p->head_k_dim);
+    gdn_product gram[GDN_MAX_CHUNK / B];
     for (int first = 0; first < n; first += B) {
         const int rows = n - first < B ? n - first : B;
         float factor[B] = {0};
@@ -85,7 +87,7 @@ void gdn_chunk_pack(gdn_chunk_work *w, const gdn_fused_sequence *seq, int hk, in
         gdn_operands_q(o, first, &q);
 
         /* k_j k_i | k_j q_i for i in this block and every j up to its end */
-        kernels->product(&(gdn_product){
+        gram[first / B] = (gdn_product){
             .rows = first + B,
             .cols = GDN_PAIR,
             .depth = words,
@@ -97,8 +99,9 @@ void gdn_chunk_pack(gdn_chunk_work *w, const gdn_fused_sequence *seq, int hk, in
             .out_rows = first + B,
             .out = w->gram + first / B * C * GDN_PAIR,
             .ldo = GDN_PAIR,
-        });
+        };
     }
+    kernels->product(gram, (n + B - 1) / B);
     gdn_operands_keys(o, n);
 }
 
@@ -152,6 +155,7 @@ void gdn_chunk_gates(gdn_chunk_work *w, const gdn_fused_sequence *seq, int hv, i
         w->kernels->decay_mask(first + B, first, w->G_high, w->G_low, w->beta, w->gram + at, w->mask + at);
     }
     gdn_operands_lower(&w->operands, n, w->mask);
+    gdn_operands_head_q(&w->operands, n, w->gamma);
 }
 
 /* R = beta v - beta gamma (k S), of whatever S and columns; where v is to be added is the caller's to say. */
@@ -174,6 +178,28 @@ static gdn_product residual_of(const gdn_chunk_work *w, int n)
         .out_rows = round_up(n, 8),
         .out = w->v,
         .ldo = GDN_PANEL,
+    };
+}
+
+/* O = gamma (q S) + P V', of whatever S, V' and columns. Tiles have gamma in q. */
+static gdn_product output_of(const gdn_chunk_work *w, int n)
+{
+    const gdn_operands *o = &w->operands;
+    const gdn_layout *layout = &w->problem->o;
+    return (gdn_product){
+        .rows = round_up(n, 8),
+        .depth = gdn_operands_words(o, o->K),
+        .a = o->q.words,
+        .lda = o->q.ld,
+        .a_block = o->q.block,
+        .scale = o->kernels->left_row_major ? NULL : w->gamma,
+        .lower_depth = n,
+        .lower = o->lower.words,
+        .lower_ld = o->lower.ld,
+        .lower_block = o->lower.block,
+        .out_dtype = layout->dtype,
+        .out_rows = n,
+        .ldo = layout->token_stride,
     };
 }
 
@@ -201,28 +227,29 @@ static gdn_product update_of(const gdn_chunk_work *w, int depth, const float *ga
 
 /* The state after `tokens` tokens of the chunk, from what the whole chunk would use: V' up to there does not depend
  * on later tokens, so that the entry has the bits of a run that ends there. */
-static void store_checkpoint(gdn_chunk_work *w, int hv, int panel, int cols, int tokens, int64_t entry, const float *S)
+static void store_checkpoint(gdn_chunk_work *w, int hv, int panel, int cols, int tokens, int64_t entry, const float *v,
+                             const float *S)
 {
     const gdn_problem *p = w->problem;
     const gdn_state_layout *layout = &p->checkpoints;
     decay_after(w, tokens - 1, w->ckpt_rest);
-    memcpy(w->ckpt_v, w->v, (size_t)tokens * GDN_PANEL * sizeof(float));
+    memcpy(w->ckpt_v, v, (size_t)tokens * GDN_PANEL * sizeof(float));
     w->kernels->scale_rows(tokens, cols, w->ckpt_rest, w->ckpt_v, GDN_PANEL);
     gdn_product update = update_of(w, tokens, &w->gamma[tokens - 1]);
     update.cols = cols;
-    update.b = gdn_operands_right(&w->operands, tokens, w->operands.C, cols, w->ckpt_v, w->operands.v);
+    update.b = gdn_operands_right(&w->operands, tokens, w->operands.C, cols, w->ckpt_v, w->operands.state);
     update.add = S;
     update.out = w->ckpt_state;
-    w->kernels->product(&update);
+    w->kernels->product(&update, 1);
     gdn_fused_store_panel(w->kernels, p, layout, w->args->checkpoints,
                           entry * layout->slot_stride + hv * layout->head_stride, panel, w->ckpt_state, w->stage);
 }
 
-/* Bytes from a row of this chunk's v or o, at token t, to the same row of the next, or 0 where there is none. */
+/* Bytes from a row of v or o to the one that will be wanted next, or 0. */
 static ptrdiff_t ahead(const gdn_layout *layout, int64_t t, int n, const gdn_chunk_step *step)
 {
-    const int64_t elements = (step->next_t - t) * layout->token_stride + step->next_value_heads * layout->head_stride;
-    return step->next_tokens == n ? (ptrdiff_t)(elements * gdn_float_bytes(layout->dtype)) : 0;
+    const int64_t elements = (step->ahead_t - t) * layout->token_stride + step->ahead_heads * layout->head_stride;
+    return step->ahead_tokens == n ? (ptrdiff_t)(elements * gdn_float_bytes(layout->dtype)) : 0;
 }
 
 /* `count` rows of q or k from token t on. */
@@ -262,14 +289,19 @@ static gdn_ask next_panel(const gdn_problem *p, const gdn_state_layout *layout, 
     return gdn_fused_ask_panel(p, layout, data, offset + hv * layout->head_stride, panel + 1);
 }
 
-static void read_panel(const gdn_chunk_work *w, const gdn_state_place *place, int hv, int panel, float *S)
+/* Reads a panel of the state before the first chunk, and returns it as a right operand, panel `at` of its strip. */
+static const float *take_panel(const gdn_chunk_work *w, const gdn_chunk_step *step, int hv, int panel, int at, float *S)
 {
-    if (place->source) {
+    const gdn_operands *o = &w->operands;
+    const gdn_state_place *place = step->place;
+    if (step->first && place->source) {
         gdn_fused_load_panel(w->kernels, w->problem, place->source_layout, place->source,
                              place->source_offset + hv * place->source_layout->head_stride, panel, S, w->stage);
-    } else {
-        memset(S, 0, (size_t)w->problem->head_k_dim * GDN_PANEL * sizeof(float));
+    } else if (step->first) {
+        memset(S, 0, gdn_fused_panel_floats(w->problem) * sizeof(float));
     }
+    float *pairs = o->state ? o->state + at * gdn_operands_words(o, o->K) * GDN_PANEL : NULL;
+    return gdn_operands_right(o, o->K, o->K, gdn_fused_panel_columns(w->problem, panel), S, pairs);
 }
 
 void gdn_chunk_panels(gdn_chunk_work *w, const gdn_fused_sequence *seq, int hv, int64_t t, int n, float *state,
@@ -279,7 +311,7 @@ void gdn_chunk_panels(gdn_chunk_work *w, const gdn_fused_sequence *seq, int hv, 
     const gdn_cpu_kernels *kernels = w->kernels;
     const gdn_state_place *place = step->place;
     const gdn_operands *operands = &w->operands;
-    const int K = p->head_k_dim, C = operands->C, rows = round_up(n, 8), words = gdn_operands_words(operands, K);
+    const int K = p->head_k_dim, C = operands->C;
     const int64_t v = gdn_row_offset(&p->v, seq->row, seq->length, seq->first + t, hv);
     const int64_t o = gdn_row_offset(&p->o, seq->row, seq->length, seq->first + t, hv);
     const int hk = gdn_key_head(p, hv) + step->next_key_heads, parts = step->parts * (end - first);
@@ -287,63 +319,55 @@ void gdn_chunk_panels(gdn_chunk_work *w, const gdn_fused_sequence *seq, int hv, 
     const gdn_ask next_k = rows_ahead(&p->k, w->args->k, seq, hk, step->next_t, K, step->next_tokens);
     const gdn_ask next_q = rows_ahead(&p->q, w->args->q, seq, hk, step->next_t, K, step->next_tokens);
 
-    gdn_product residual = residual_of(w, n);
-    residual.add_ahead = ahead(&p->v, t, n, step);
-    /* O = gamma (q S) + P V' */
-    gdn_product output = {
-        .rows = rows,
-        .depth = words,
-        .a = operands->q.words,
-        .lda = operands->q.ld,
-        .a_block = operands->q.block,
-        .scale = w->gamma,
-        .lower_depth = n,
-        .lower = operands->lower.words,
-        .lower_ld = operands->lower.ld,
-        .lower_block = operands->lower.block,
-        .out_dtype = p->o.dtype,
-        .out_rows = n,
-        .ldo = p->o.token_stride,
-        .out_ahead = ahead(&p->o, t, n, step),
-    };
-    gdn_product update = update_of(w, n, &w->gamma[n - 1]);
-
-    for (int panel = first; panel < end; panel++) {
-        const int cols = gdn_fused_panel_columns(p, panel), column = panel * GDN_PANEL;
-        const int part = step->part * (end - first) + panel - first;
-        float *S = state + (size_t)(panel - first) * gdn_fused_panel_floats(p);
-        if (step->first) {
-            read_panel(w, place, hv, panel, S);
-            update.ask[0] =
-                next_panel(p, place->source_layout, place->source, place->source_offset, hv, panel, first, end);
+    /* The products of a strip; panels differ in what is set in the loop. */
+    gdn_product residual[GDN_MAX_STRIP], output[GDN_MAX_STRIP], update[GDN_MAX_STRIP];
+    for (int i = 0; i < kernels->strip && i < end - first; i++) {
+        residual[i] = residual_of(w, n);
+        residual[i].add_ahead = ahead(&p->v, t, n, step);
+        output[i] = output_of(w, n);
+        output[i].out_ahead = ahead(&p->o, t, n, step);
+        update[i] = update_of(w, n, &w->gamma[n - 1]);
+    }
+    for (int at = first, count; at < end; at += count) {
+        count = end - at < kernels->strip ? end - at : kernels->strip;
+        for (int i = 0; i < count; i++) {
+            const int panel = at + i, cols = gdn_fused_panel_columns(p, panel), column = panel * GDN_PANEL;
+            const int part = step->part * (end - first) + panel - first;
+            float *S = state + (size_t)(panel - first) * gdn_fused_panel_floats(p);
+            residual[i].cols = output[i].cols = update[i].cols = cols;
+            residual[i].b = output[i].b = take_panel(w, step, hv, panel, i, S);
+            residual[i].add = gdn_at(w->args->v, p->v.dtype, v + column);
+            residual[i].out = w->v + i * C * GDN_PANEL;
+            residual[i].ask[0] = part_of_rows(&next_k, part, share);
+            output[i].out = gdn_at_mutable(w->args->o, p->o.dtype, o + column);
+            output[i].ask[0] = part_of_rows(&next_q, part, share);
+            update[i].add = update[i].out = S;
+            if (step->first) {
+                update[i].ask[0] =
+                    next_panel(p, place->source_layout, place->source, place->source_offset, hv, panel, first, end);
+            }
+            if (step->last) {
+                update[i].ask[1] =
+                    next_panel(p, place->target_layout, place->target, place->target_offset, hv, panel, first, end);
+            }
         }
-        if (step->last) {
-            update.ask[1] =
-                next_panel(p, place->target_layout, place->target, place->target_offset, hv, panel, first, end);
+        kernels->product_rows(residual, count);
+        for (int i = 0; i < count; i++) {
+            gdn_operands_solve(operands, residual[i].rows, residual[i].cols, i, w->mask, residual[i].out, w->rest,
+                               w->rest_v + i * C * GDN_PANEL, &output[i].lower_b, &update[i].b);
         }
-
-        residual.cols = output.cols = update.cols = cols;
-        residual.b = output.b = gdn_operands_right(operands, K, K, cols, S, operands->state);
-        residual.add = gdn_at(w->args->v, p->v.dtype, v + column);
-        residual.ask[0] = part_of_rows(&next_k, part, share);
-        kernels->product_rows(&residual);
-
-        kernels->solve(rows, cols, w->mask, C * GDN_PAIR, w->v, w->rest, w->rest_v);
-
-        output.lower_b = gdn_operands_right(operands, n, C, cols, w->v, operands->v);
-        output.out = gdn_at_mutable(w->args->o, p->o.dtype, o + column);
-        output.ask[0] = part_of_rows(&next_q, part, share);
-        kernels->product_rows(&output);
-
-        for (int i = 0; i < step->checkpoints->count; i++) {
-            store_checkpoint(w, hv, panel, cols, step->checkpoints->tokens[i], step->checkpoints->first + i, S);
+        kernels->product_rows(output, count);
+        for (int i = 0; i < count; i++) {
+            for (int c = 0; c < step->checkpoints->count; c++) {
+                store_checkpoint(w, hv, at + i, update[i].cols, step->checkpoints->tokens[c],
+                                 step->checkpoints->first + c, residual[i].out, update[i].out);
+            }
         }
-        update.b = gdn_operands_right(operands, n, C, cols, w->rest_v, operands->v);
-        update.add = update.out = S;
-        kernels->product(&update);
-        if (step->last && place->target) {
+        kernels->product(update, count);
+        for (int i = 0; step->last && place->target && i < count; i++) {
             gdn_fused_store_panel(kernels, p, place->target_layout, place->target,
-                                  place->target_offset + hv * place->target_layout->head_stride, panel, S, w->stage);
+                                  place->target_offset + hv * place->target_layout->head_stride, at + i, update[i].out,
+                                  w->stage);
         }
     }
 }
@@ -361,11 +385,12 @@ void gdn_chunk_advance(gdn_chunk_work *w, const gdn_fused_sequence *seq, int hv,
         const int64_t v = gdn_row_offset(&p->v, seq->row, seq->length, seq->first + t, hv) + column;
         residual.add = gdn_at(w->args->v, p->v.dtype, v);
     }
-    w->kernels->product_rows(&residual);
-    w->kernels->solve(rows, cols, w->mask, o->C * GDN_PAIR, w->v, w->rest, w->rest_v);
+    w->kernels->product_rows(&residual, 1);
+    const float *right_v, *right_rest;
+    gdn_operands_solve(o, rows, cols, 0, w->mask, w->v, w->rest, w->rest_v, &right_v, &right_rest);
     gdn_product update = update_of(w, n, &w->gamma[n - 1]);
     update.cols = cols;
-    update.b = gdn_operands_right(o, n, o->C, cols, w->rest_v, o->v);
+    update.b = right_rest;
     update.add = update.out = panel;
-    w->kernels->product(&update);
+    w->kernels->product(&update, 1);
 }

@@ -34,8 +34,8 @@ typedef struct gdn_chunk_work {
     float *stage; /* [16, K] */
     float *gram; /* [C / 16, C, 32]: k_j k_i | k_j q_i for i in block, j in its rows */
     float *mask; /* [C / 16, C, 32]: -L | P, the same places */
-    float *v; /* [C, 32]: R, then V' of one panel */
-    float *rest_v; /* [C, 32]: V', each row times its `rest` */
+    float *v; /* [strip, C, 32]: R, then V' of each panel of a strip */
+    float *rest_v; /* [strip, C, 32]: V', each row times its `rest` */
     float *ckpt_v; /* [C, 32]: a checkpoint's scaled V' */
     float *ckpt_state; /* [K, 32] */
     double *gate, *beta_raw; /* [C] each */
@@ -66,8 +66,12 @@ typedef struct gdn_chunk_step {
      * thread takes to them; `part` of `parts` of its q and k rows are this head's to ask for. */
     int next_tokens;
     int64_t next_t;
-    int next_key_heads, next_value_heads;
+    int next_key_heads;
     int part, parts;
+    /* Rows of v and o of what this thread works on after this head, the item's next head or the next chunk's first: the same
+     * number of tokens, or 0 where there is none, from ahead_t on, and how much higher the head is. */
+    int ahead_tokens, ahead_heads;
+    int64_t ahead_t;
     bool first, last; /* states are read before the first chunk and written after the last, panel by panel */
     const gdn_state_place *place;
     const gdn_chunk_checkpoints *checkpoints;

@@ -30,9 +30,9 @@ void gdn_operands_place(gdn_operands *o, const gdn_cpu_kernels *kernels, int K, 
     }
     const size_t depth = (size_t)C / 2; /* words along the tokens */
     o->k_rows = gdn_scratch_take(base, used, (size_t)C * (size_t)K);
-    o->q_rows = gdn_scratch_take(base, used, B * (size_t)K);
-    o->state = gdn_scratch_take(base, used, words * GDN_PANEL);
-    o->v = gdn_scratch_take(base, used, depth * GDN_PANEL);
+    o->q_rows = gdn_scratch_take(base, used, (row_major ? (size_t)C : B) * (size_t)K);
+    o->state = gdn_scratch_take(base, used, (size_t)kernels->strip * words * GDN_PANEL);
+    o->v = gdn_scratch_take(base, used, 2 * (size_t)kernels->strip * depth * GDN_PANEL);
     o->stage = gdn_scratch_take(base, used, (size_t)K * depth > B * words ? (size_t)K * depth : B * words);
     float *keys = gdn_scratch_take(base, used, (size_t)K * depth);
     float *lower = gdn_scratch_take(base, used, (size_t)C * depth);
@@ -58,9 +58,13 @@ static void pack_tokens(const gdn_operands *o, const gdn_token_rows *from, float
         kernels->transpose(B, K, from->x, from->ld, from->scale, packed, GDN_PAIR);
         return;
     }
-    kernels->load_rows(GDN_DTYPE_F32, B, K, from->x, from->ld, rows, K);
-    kernels->scale_rows(B, K, from->scale, rows, K);
-    kernels->store_rows(GDN_DTYPE_BF16, B, K, rows, K, words, K);
+    if (kernels->left_row_major) {
+        kernels->round_rows(B, K, from->x, from->ld, from->scale, words, K / 2);
+    } else {
+        kernels->load_rows(GDN_DTYPE_F32, B, K, from->x, from->ld, rows, K);
+        kernels->scale_rows(B, K, from->scale, rows, K);
+        kernels->store_rows(GDN_DTYPE_BF16, B, K, rows, K, words, K);
+    }
     kernels->transpose(B, K / 2, words, K / 2, NULL, packed, GDN_PAIR);
 }
 
@@ -77,8 +81,19 @@ void gdn_operands_k(gdn_operands *o, int first, const gdn_token_rows *k)
 
 void gdn_operands_q(gdn_operands *o, int first, const gdn_token_rows *q)
 {
-    float *words = o->kernels->left_row_major ? o->q.words + first / B * o->q.block : o->stage;
-    pack_tokens(o, q, o->q_rows, words, packed_block(o, first) + B);
+    pack_tokens(o, q, o->q_rows, o->stage, packed_block(o, first) + B);
+    if (o->kernels->left_row_major) { /* kept for gdn_operands_head_q */
+        float *rows = o->q_rows + first * o->K;
+        o->kernels->load_rows(GDN_DTYPE_F32, B, o->K, q->x, q->ld, rows, o->K);
+        o->kernels->scale_rows(B, o->K, q->scale, rows, o->K);
+    }
+}
+
+void gdn_operands_head_q(gdn_operands *o, int n, const float *gamma)
+{
+    if (o->kernels->left_row_major) {
+        o->kernels->round_rows((n + B - 1) / B * B, o->K, o->q_rows, o->K, gamma, o->q.words, o->q.ld);
+    }
 }
 
 void gdn_operands_keys(gdn_operands *o, int n)
@@ -89,8 +104,10 @@ void gdn_operands_keys(gdn_operands *o, int n)
     }
     const int depth = o->C / 2, filled = (n + 1) / 2;
     float *pairs = kernels->left_row_major ? o->stage : o->keys.words;
-    kernels->pair_rows(n, o->K, o->k_rows, o->K, pairs, o->K);
-    if (kernels->left_row_major) {
+    if (!kernels->left_row_major) {
+        kernels->pair_rows(n, o->K, o->k_rows, o->K, pairs, o->K);
+    } else {
+        kernels->pair_words(n, o->K, o->k.words, o->k.ld, pairs, o->K);
         memset(pairs + filled * o->K, 0, (size_t)(depth - filled) * (size_t)o->K * sizeof(float));
         kernels->transpose(depth, o->K, pairs, o->K, NULL, o->keys.words, depth);
     }
@@ -127,4 +144,23 @@ const float *gdn_operands_right(const gdn_operands *o, int rows, int padded, int
         memset(pairs + filled * GDN_PANEL, 0, (size_t)(padded / 2 - filled) * GDN_PANEL * sizeof(float));
     }
     return pairs;
+}
+
+void gdn_operands_solve(const gdn_operands *o, int rows, int cols, int at, const float *mask, float *x,
+                        const float *rest, float *rest_x, const float **v, const float **rest_v)
+{
+    const ptrdiff_t n_block = o->C * GDN_PAIR;
+    if (!o->kernels->pair_rows) {
+        o->kernels->solve(rows, cols, mask, n_block, x, rest, rest_x);
+        *v = x;
+        *rest_v = rest_x;
+        return;
+    }
+    const int floats = o->C / 2 * GDN_PANEL, filled = rows / 2 * GDN_PANEL;
+    float *pairs = o->v + 2 * at * floats, *rest_pairs = pairs + floats;
+    o->kernels->solve_pairs(rows, cols, mask, n_block, x, rest, rest_pairs, pairs);
+    memset(pairs + filled, 0, (size_t)(floats - filled) * sizeof(float));
+    memset(rest_pairs + filled, 0, (size_t)(floats - filled) * sizeof(float));
+    *v = pairs;
+    *rest_v = rest_pairs;
 }

@@ -22,7 +22,7 @@ typedef struct gdn_operands {
     gdn_left keys; /* rows: K; depth: tokens. In float32 k itself, read across */
     gdn_left lower; /* P. rows: tokens; depth: tokens */
     float *packed; /* right, [C / 16, K words, 32]: k of 16 tokens, then q of the same */
-    float *state, *v; /* right, bfloat16 only: one panel of S, and V' or scaled V' */
+    float *state, *v; /* right, bfloat16 only: the panels of S of a strip, and V' and scaled V' of each */
     float *k_rows, *q_rows, *stage; /* bfloat16 only: float32 [C, K] and [16, K]; words on their way */
 } gdn_operands;
 
@@ -42,10 +42,16 @@ typedef struct gdn_token_rows {
 } gdn_token_rows;
 void gdn_operands_k(gdn_operands *o, int first, const gdn_token_rows *k);
 void gdn_operands_q(gdn_operands *o, int first, const gdn_token_rows *q);
+/* Tiles only: the left operand q of one value head, its rows times gamma. */
+void gdn_operands_head_q(gdn_operands *o, int n, const float *gamma);
 /* After the k rows of the chunk's `n` tokens, the last block's filled with zeros. */
 void gdn_operands_keys(gdn_operands *o, int n);
 /* P of n tokens from the mask. */
 void gdn_operands_lower(gdn_operands *o, int n, const float *mask);
+
+/* The solve of R in `x`, in place, panel `at` of a strip: *v = V' and *rest_v = rest V' as right operands. */
+void gdn_operands_solve(const gdn_operands *o, int rows, int cols, int at, const float *mask, float *x,
+                        const float *rest, float *rest_x, const float **v, const float **rest_v);
 
 /* A right operand from float32 rows of GDN_PANEL: themselves, or their pairs in `pairs`, zero up to `padded` rows. */
 const float *gdn_operands_right(const gdn_operands *o, int rows, int padded, int cols, const float *x, float *pairs);

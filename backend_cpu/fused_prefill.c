@@ -20,7 +20,6 @@
 enum {
     DEFAULT_CHUNK = 16, /* kernels/README.md has the measurements */
     DEFAULT_CHUNK_BF16 = 32,
-    DEFAULT_CHUNK_TILES = 64, /* of matrix tiles, which are worth their latency only in long products */
     /* Tokens that one item of a bundle after another advances by. What they read of a token stands side
      * by side in memory, and its page is found again as long as few others came between: the translations of all pages of
      * 8192 tokens would fill the caches by themselves. */
@@ -65,7 +64,7 @@ static int chunk_of(const gdn_cpu_kernels *kernels, const gdn_problem *problem)
 {
     const int multiple = kernels->pair_rows ? 2 * GDN_TOKEN_BLOCK : GDN_TOKEN_BLOCK;
     if (problem->chunk_size == 0) {
-        return kernels->left_row_major ? DEFAULT_CHUNK_TILES : kernels->pair_rows ? DEFAULT_CHUNK_BF16 : DEFAULT_CHUNK;
+        return kernels->pair_rows ? DEFAULT_CHUNK_BF16 : DEFAULT_CHUNK;
     }
     const int hint = problem->chunk_size < GDN_MAX_CHUNK ? (int)problem->chunk_size : GDN_MAX_CHUNK;
     return (hint + multiple - 1) / multiple * multiple;

@@ -130,7 +130,7 @@ static void join_panel(const gdn_chunk_work *w, const segmented *g, int hv, int 
         float *const out = state_before(g, i + 1, hv) + at;
         for (int d = 0; d < K; d += GDN_TOKEN_BLOCK) {
             /* 16 columns of E, which lie as packed keys do. */
-            w->kernels->product(&(gdn_product){
+            const gdn_product join = {
                 .rows = K,
                 .cols = gdn_fused_panel_columns(p, panel),
                 .depth = GDN_TOKEN_BLOCK,
@@ -146,7 +146,8 @@ static void join_panel(const gdn_chunk_work *w, const segmented *g, int hv, int 
                 .out_rows = K,
                 .out = out,
                 .ldo = GDN_PANEL,
-            });
+            };
+            w->kernels->product(&join, 1);
         }
     }
 }

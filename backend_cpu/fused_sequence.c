@@ -117,7 +117,6 @@ int64_t gdn_fused_run_span(gdn_chunk_work *w, const gdn_sequence_run *s, const g
             .next_tokens = left < w->chunk ? (int)left : w->chunk,
             .next_t = then,
             .next_key_heads = within ? 0 : next->first_key - part->first_key,
-            .next_value_heads = within ? 0 : gdn_fused_part_head(p, next, 0) - gdn_fused_part_head(p, part, 0),
             .parts = part->heads,
             .first = t == 0,
             .last = t + tokens == s->seq.length,
@@ -125,9 +124,17 @@ int64_t gdn_fused_run_span(gdn_chunk_work *w, const gdn_sequence_run *s, const g
             .checkpoints = &checkpoints,
         };
         find_checkpoints(s->run, &s->seq, s->first_checkpoint, &checkpoint, t, tokens, &checkpoints);
-        for (int i = 0; i < part->keys * part->heads; i++) {
+        const int heads = part->keys * part->heads;
+        for (int i = 0; i < heads; i++) {
             const int hv = gdn_fused_part_head(p, part, i);
+            const bool here = i + 1 < heads;
             step.part = i % part->heads;
+            step.ahead_t = here ? t : then;
+            step.ahead_tokens = here ? tokens : step.next_tokens;
+            step.ahead_heads = (here     ? gdn_fused_part_head(p, part, i + 1)
+                                : within ? gdn_fused_part_head(p, part, 0)
+                                         : gdn_fused_part_head(p, next, 0)) -
+                               hv;
             if (step.part == 0) {
                 gdn_chunk_pack(w, &s->seq, part->first_key + i / part->heads, t, tokens);
             }

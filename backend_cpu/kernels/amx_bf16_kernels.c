@@ -40,19 +40,95 @@ static void tiles_end(void)
     _tile_release();
 }
 
-/* sums[32][32] = a b over `depth` words, for two blocks of 16 rows (or one) and two of 16 columns (or one).
+/* round_rows of kernels.h. */
+static void round_rows(int rows, int cols, const float *src, ptrdiff_t lds, const float *scale, float *dst,
+                       ptrdiff_t ldd)
+{
+    for (int i = 0; i < rows; i++) {
+        const __m512 s = _mm512_set1_ps(scale[i]);
+        const float *x = src + i * lds;
+        for (int c = 0; c < cols; c += 32) {
+            const __m512 low = _mm512_mul_ps(s, _mm512_loadu_ps(x + c)),
+                         high = _mm512_mul_ps(s, _mm512_loadu_ps(x + c + 16));
+            _mm512_storeu_si512(dst + i * ldd + c / 2, (__m512i)_mm512_cvtne2ps_pbh(high, low));
+        }
+    }
+}
+
+/* pair_words of kernels.h. */
+static void pair_words(int rows, int cols, const float *src, ptrdiff_t lds, float *dst, ptrdiff_t ldd)
+{
+    const __m512i low = _mm512_set_epi16(47, 15, 46, 14, 45, 13, 44, 12, 43, 11, 42, 10, 41, 9, 40, 8, 39, 7, 38, 6, 37,
+                                         5, 36, 4, 35, 3, 34, 2, 33, 1, 32, 0);
+    const __m512i high = _mm512_add_epi16(low, _mm512_set1_epi16(16));
+    for (int j = 0; j < rows; j += 2) {
+        const float *even = src + j * lds, *odd = even + lds;
+        float *out = dst + j / 2 * ldd;
+        for (int c = 0; c < cols; c += 32) {
+            const __m512i a = _mm512_loadu_si512(even + c / 2);
+            const __m512i b = j + 1 < rows ? _mm512_loadu_si512(odd + c / 2) : _mm512_setzero_si512();
+            _mm512_storeu_si512(out + c, _mm512_permutex2var_epi16(a, low, b));
+            _mm512_storeu_si512(out + c + 16, _mm512_permutex2var_epi16(a, high, b));
+        }
+    }
+}
+
+/* A block of 32 rows on its way: tiles have made its sums, and the vector unit finishes them while the tiles work on the
+ * next block. (Loading a row that a tile store has just written waits for the store to reach the cache.) */
+typedef struct block_sums {
+    _Alignas(64) float sums[32][GDN_PANEL];
+    const gdn_product *p;
+    int row, done, rows; /* first row; finished ones, of how many */
+} block_sums;
+
+/* Eight rows of the sums through scale, add and store. */
+GDN_INLINE void finish_rows(const gdn_product *p, const float *sums, int row, const int VECTORS)
+{
+    enum { ROWS = 8 };
+    vf acc[TILE_ROWS_MAX][TILE_VECTORS_MAX];
+    GDN_UNROLL
+    for (int i = 0; i < ROWS; i++) {
+        GDN_UNROLL
+        for (int c = 0; c < VECTORS; c++) {
+            acc[i][c] = vf_load(sums + i * GDN_PANEL + c * VF_LANES);
+            if (p->scale) {
+                acc[i][c] = vf_mul(vf_set1(p->scale[row + i]), acc[i][c]);
+            }
+        }
+    }
+    if (p->add) {
+        add_rows(p, acc, row, 0, ROWS, VECTORS);
+    }
+    store_rows(p, acc, row, 0, ROWS, VECTORS);
+}
+
+static void finish_some(block_sums *block)
+{
+    const gdn_product *p = block->p;
+    if (block->done == block->rows) {
+        return;
+    }
+    const int i = block->done, row = block->row + i;
+    ask_all(p, row);
+    if (p->cols > 16) {
+        finish_rows(p, block->sums[i], row, 2);
+    } else {
+        finish_rows(p, block->sums[i], row, 1);
+    }
+    block->done += 8;
+}
+
+/* Tiles += a b over `depth` words, for two blocks of 16 rows (or one) and two of 16 columns (or one), while `before` is
+ * finished bit by bit.
  *
  *     tiles      0: rows 0-15, columns 0-15   1: rows 0-15, columns 16-31
  *                2: rows 16-31, columns 0-15  3: rows 16-31, columns 16-31      4, 5: a   6, 7: b
  *
  * Operands are zero up to a whole tile of depth. */
-static void tile_product(float sums[32][GDN_PANEL], int blocks, int cols, int depth, const float *a, ptrdiff_t lda,
-                         ptrdiff_t a_block, const float *b)
+static void multiply(const gdn_product *p, int blocks, int depth, const float *a, ptrdiff_t lda, ptrdiff_t a_block,
+                     const float *b, block_sums *before)
 {
-    _tile_zero(0);
-    _tile_zero(1);
-    _tile_zero(2);
-    _tile_zero(3);
+    const int cols = p->cols;
     for (int j = 0; j < depth; j += TILE_WORDS, b += TILE_WORDS * GDN_PANEL) {
         _tile_loadd(4, a + j, lda * 4);
         _tile_loadd(6, b, GDN_PANEL * 4);
@@ -68,67 +144,99 @@ static void tile_product(float sums[32][GDN_PANEL], int blocks, int cols, int de
                 _tile_dpbf16ps(3, 5, 7);
             }
         }
+        finish_some(before);
     }
-    _tile_stored(0, &sums[0][0], GDN_PANEL * 4);
-    _tile_stored(1, &sums[0][16], GDN_PANEL * 4);
-    _tile_stored(2, &sums[16][0], GDN_PANEL * 4);
-    _tile_stored(3, &sums[16][16], GDN_PANEL * 4);
 }
 
-/* Eight rows of the sums through scale, lower, add and store. */
-GDN_INLINE void finish_rows(const gdn_product *p, const float *sums, const float *lower, int row, const int VECTORS)
+static void store_tiles(float *out, ptrdiff_t ld, int blocks, int cols)
 {
-    enum { ROWS = 8 };
-    vf acc[TILE_ROWS_MAX][TILE_VECTORS_MAX];
-    GDN_UNROLL
-    for (int i = 0; i < ROWS; i++) {
-        GDN_UNROLL
-        for (int c = 0; c < VECTORS; c++) {
-            acc[i][c] = vf_load(sums + i * GDN_PANEL + c * VF_LANES);
-            if (p->scale) {
-                acc[i][c] = vf_mul(vf_set1(p->scale[row + i]), acc[i][c]);
-            }
-            if (lower) {
-                acc[i][c] = vf_add(vf_load(lower + i * GDN_PANEL + c * VF_LANES), acc[i][c]);
-            }
+    _tile_stored(0, out, ld * 4);
+    if (cols > 16) {
+        _tile_stored(1, out + 16, ld * 4);
+    }
+    if (blocks > 1) {
+        _tile_stored(2, out + 16 * ld, ld * 4);
+        if (cols > 16) {
+            _tile_stored(3, out + 16 * ld + 16, ld * 4);
         }
     }
-    if (p->add) {
-        add_rows(p, acc, row, 0, ROWS, VECTORS);
-    }
-    store_rows(p, acc, row, 0, ROWS, VECTORS);
 }
 
-static void simd_product_rows(const gdn_product *p)
+static void finish_all(block_sums *block)
 {
-    _Alignas(64) float sums[32][GDN_PANEL], lower[32][GDN_PANEL];
-    for (int row = 0; row < p->rows; row += 32) {
-        const int left = p->rows - row, block = row / GDN_TOKEN_BLOCK, blocks = left > 16 ? 2 : 1;
-        tile_product(sums, blocks, p->cols, p->depth, p->a + block * p->a_block, p->lda, p->a_block, p->b);
-        if (p->lower) {
-            const int depth = row + 32 < p->lower_depth ? row + 32 : p->lower_depth;
-            tile_product(lower, blocks, p->cols, (depth + 1) / 2, p->lower + block * p->lower_block, p->lower_ld,
-                         p->lower_block, p->lower_b);
-        }
-        for (int i = 0; i < 32 && i < left; i += 8) {
+    while (block->done < block->rows) {
+        finish_some(block);
+    }
+}
+
+/* Whether tiles are what is wanted of `rows` rows from `row` on, and can be stored as they are. */
+static bool is_done_by_tiles(const gdn_product *p, int row, int rows)
+{
+    return !p->scale && !p->add && p->out_dtype == GDN_DTYPE_F32 && rows % TILE_ROWS == 0 && row + rows <= p->out_rows;
+}
+
+static void ask_around(const gdn_product *p, int row, int rows)
+{
+    for (int i = 0; i < rows; i++) {
+        if (i % 8 == 0) {
             ask_all(p, row + i);
-            const float *low = p->lower ? lower[i] : NULL;
-            if (p->cols > 16) {
-                finish_rows(p, sums[i], low, row + i, 2);
-            } else {
-                finish_rows(p, sums[i], low, row + i, 1);
-            }
+        }
+        if (p->out_ahead) {
+            ask_ahead(p->out, GDN_DTYPE_F32, (row + i) * p->ldo, p->out_ahead, p->cols);
         }
     }
 }
 
-static void simd_product(const gdn_product *p)
+/* Both kinds of product. `lower` comes without `scale`: its sums go on where those of a b end. The last rows of a product are
+ * finished beside the first tiles of the next. */
+static void simd_product_rows(const gdn_product *p, int count)
 {
-    simd_product_rows(p);
+    block_sums blocks[2];
+    int turn = 0;
+    block_sums *before = &blocks[1];
+    before->done = before->rows = 0;
+    for (const gdn_product *const end = p + count; p < end; p++) {
+        for (int row = 0; row < p->rows; row += 32) {
+            const int left = p->rows - row, rows = left < 32 ? left : 32, sixteens = left > 16 ? 2 : 1;
+            const int first = row / GDN_TOKEN_BLOCK;
+            _tile_zero(0);
+            _tile_zero(1);
+            _tile_zero(2);
+            _tile_zero(3);
+            multiply(p, sixteens, p->depth, p->a + first * p->a_block, p->lda, p->a_block, p->b, before);
+            if (p->lower) {
+                const int depth = row + 32 < p->lower_depth ? row + 32 : p->lower_depth;
+                multiply(p, sixteens, (depth + 1) / 2, p->lower + first * p->lower_block, p->lower_ld, p->lower_block,
+                         p->lower_b, before);
+            }
+            finish_all(before);
+            if (is_done_by_tiles(p, row, rows)) {
+                store_tiles((float *)p->out + row * p->ldo, p->ldo, sixteens, p->cols);
+                ask_around(p, row, rows);
+                continue;
+            }
+            block_sums *now = &blocks[turn];
+            turn = 1 - turn;
+            store_tiles(now->sums[0], GDN_PANEL, sixteens, p->cols);
+            now->p = p;
+            now->row = row;
+            now->done = 0;
+            now->rows = rows;
+            before = now;
+        }
+    }
+    finish_all(before);
 }
 
+static void simd_product(const gdn_product *p, int count)
+{
+    simd_product_rows(p, count);
+}
+
+#define VF_STRIP GDN_MAX_STRIP
 #define VF_OWN_PRODUCT
-#define VF_TABLE_EXTRA \
-    .pair_rows = pair_rows, .left_row_major = true, .thread_begin = tiles_begin, .thread_end = tiles_end,
+#define VF_TABLE_EXTRA                                                                                         \
+    .pair_rows = pair_rows, .solve_pairs = simd_solve_pairs, .left_row_major = true, .round_rows = round_rows, \
+    .pair_words = pair_words, .thread_begin = tiles_begin, .thread_end = tiles_end,
 
 #include "simd_table.h"

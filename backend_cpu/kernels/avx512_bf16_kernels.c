@@ -14,7 +14,8 @@ static inline vf vf_word_fma(vf a, vf b, vf c)
     return _mm512_dpbf16_ps(c, (__m512bh)a, (__m512bh)b);
 }
 
+#define VF_STRIP GDN_MAX_STRIP
 #include "avx512_pairs.h"
-#define VF_TABLE_EXTRA .pair_rows = pair_rows,
+#define VF_TABLE_EXTRA .pair_rows = pair_rows, .solve_pairs = simd_solve_pairs,
 
 #include "simd_table.h"

@@ -5,20 +5,24 @@
 #include <immintrin.h>
 #include <stddef.h>
 
-/* pair_rows of kernels.h: even rows go to the low halves. */
-static void pair_rows(int rows, int cols, const float *src, ptrdiff_t lds, float *dst, ptrdiff_t ldd)
+/* The words of a row pair: even rows in the low halves. */
+static inline void store_pair(float *out, __m512 even, __m512 odd)
 {
     /* cvtne2ps gives 16 even values, then 16 odd ones: interleave them. */
     const __m512i order = _mm512_set_epi16(31, 15, 30, 14, 29, 13, 28, 12, 27, 11, 26, 10, 25, 9, 24, 8, 23, 7, 22, 6,
                                            21, 5, 20, 4, 19, 3, 18, 2, 17, 1, 16, 0);
+    _mm512_storeu_si512(out, _mm512_permutexvar_epi16(order, (__m512i)_mm512_cvtne2ps_pbh(odd, even)));
+}
+#define VF_STORE_PAIR store_pair
+
+/* pair_rows of kernels.h. */
+static void pair_rows(int rows, int cols, const float *src, ptrdiff_t lds, float *dst, ptrdiff_t ldd)
+{
     for (int j = 0; j < rows; j += 2) {
         const float *even = src + j * lds, *odd = even + lds;
-        float *out = dst + j / 2 * ldd;
         for (int c = 0; c < cols; c += 16) {
-            const __m512 low = _mm512_loadu_ps(even + c);
-            const __m512 high = j + 1 < rows ? _mm512_loadu_ps(odd + c) : _mm512_setzero_ps();
-            const __m512i halves = (__m512i)_mm512_cvtne2ps_pbh(high, low);
-            _mm512_storeu_si512(out + c, _mm512_permutexvar_epi16(order, halves));
+            store_pair(dst + j / 2 * ldd + c, _mm512_loadu_ps(even + c),
+                       j + 1 < rows ? _mm512_loadu_ps(odd + c) : _mm512_setzero_ps());
         }
     }
 }

@@ -19,6 +19,7 @@ enum {
     GDN_TOKEN_BLOCK = 16, /* tokens of a block: the unit of the packed q and k, and of the triangle */
     GDN_PAIR = 2 * GDN_TOKEN_BLOCK, /* a packed row holds a block's k values, then its q values */
     GDN_PANEL = 32, /* columns of V worked on at once: a [K, 32] panel of the state stays in L1 */
+    GDN_MAX_STRIP = 4, /* panels that go through a chunk stage by stage */
     GDN_MAX_CHUNK = 64,
     GDN_DECODE_COLUMNS = 128 /* most columns of a block */
 };
@@ -109,22 +110,38 @@ typedef struct gdn_decode_block {
 typedef struct gdn_cpu_kernels {
     const char *name; /* "avx512" */
 
+    /* Panels that take each step of a chunk before any takes the next: 1 keeps a panel in L1; more keep the left operands there,
+     * and give rounded rows time to arrive before they are loaded. */
+    int strip;
+
     /* bfloat16 kernels only, else NULL: rows x cols numbers (rows of src) -> ceil(rows / 2) rows of cols words, each the
      * rounded pair of rows 2 j and 2 j + 1; a row that is not there counts as zeros. cols a multiple of 16. */
     void (*pair_rows)(int rows, int cols, const float *src, ptrdiff_t lds, float *dst, ptrdiff_t ldd);
-    bool left_row_major; /* depth is fastest in left operands, which are padded with zeros to whole tiles */
+
+    /* Tiles: depth is fastest in left operands, which are padded with zeros to whole tiles, and products have no `lower` beside
+     * `scale`. Such kernels alone have what follows; cols is a multiple of 32. */
+    bool left_row_major;
+    /* rows x cols numbers, each row times its scale -> rows of cols / 2 words, the pairs along the row; */
+    void (*round_rows)(int rows, int cols, const float *src, ptrdiff_t lds, const float *scale, float *dst,
+                       ptrdiff_t ldd);
+    /* and such rows -> words of the pairs of rows 2 j and 2 j + 1, as pair_rows gives them. */
+    void (*pair_words)(int rows, int cols, const float *src, ptrdiff_t lds, float *dst, ptrdiff_t ldd);
+
     void (*thread_begin)(void); /* (optional) called by each thread before and after its work */
     void (*thread_end)(void);
 
-    /* The whole of gdn_product, */
-    void (*product_rows)(const gdn_product *p);
+    /* `count` products, none of which reads what another writes: the whole of gdn_product, */
+    void (*product_rows)(const gdn_product *p, int count);
     /* and without scale, lower, ahead or rows left out, add and out float32, add_scale_step 0. */
-    void (*product)(const gdn_product *p);
+    void (*product)(const gdn_product *p, int count);
 
     /* Forward substitution with a unit lower triangle, in place: x[i] += sum_{j < i} n[j][i] x[j], n = -L; and
      * y[i] = scale[i] x[i]. n[j][i] of row block b is at n + b * n_block + j * GDN_PAIR + i % 16; rows a multiple of 8, cols 16
      * or 32; x and y are rows of GDN_PANEL. */
     void (*solve)(int rows, int cols, const float *n, ptrdiff_t n_block, float *x, const float *scale, float *y);
+    /* bfloat16 kernels only: the same, but y receives the pairs of scale[i] x[i], and `pairs` those of x[i]. */
+    void (*solve_pairs)(int rows, int cols, const float *n, ptrdiff_t n_block, float *x, const float *scale, float *y,
+                        float *pairs);
 
     /* One row block of -L | P from k k^T | q k^T (both [rows, GDN_PAIR]; rows = tokens up to the block's end):
      *   D = exp(G_i - G_j);  out = -beta_i D (k_i k_j), i > j, else 0  |  D (q_i k_j), i >= j, else 0

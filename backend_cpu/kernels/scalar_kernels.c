@@ -8,7 +8,7 @@
 #include "gate_math.h"
 #include "kernels.h"
 
-static void scalar_product(const gdn_product *p)
+static void scalar_product_one(const gdn_product *p)
 {
     for (int i = 0; i < p->rows && i < p->out_rows; i++) {
         const int block = i / GDN_TOKEN_BLOCK, in_block = i % GDN_TOKEN_BLOCK;
@@ -37,6 +37,13 @@ static void scalar_product(const gdn_product *p)
             }
             gdn_store_element(p->out, p->out_dtype, i * p->ldo + c, acc[c]);
         }
+    }
+}
+
+static void scalar_product(const gdn_product *p, int count)
+{
+    for (int i = 0; i < count; i++) {
+        scalar_product_one(&p[i]);
     }
 }
 
@@ -183,6 +190,7 @@ static void scalar_decode_kv(const gdn_decode_block *b)
 
 const gdn_cpu_kernels gdn_cpu_kernels_scalar = {
     .name = "scalar",
+    .strip = 1,
     .product_rows = scalar_product,
     .product = scalar_product,
     .solve = scalar_solve,

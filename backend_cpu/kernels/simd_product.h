@@ -181,14 +181,18 @@ static void product_all(const gdn_product *p, int kind)
     }
 }
 
-static void simd_product(const gdn_product *p)
+static void simd_product(const gdn_product *p, int count)
 {
-    product_all(p, p->a_packed_keys ? TILE_OF_KEYS : TILE_PLAIN);
+    for (int i = 0; i < count; i++) {
+        product_all(&p[i], p[i].a_packed_keys ? TILE_OF_KEYS : TILE_PLAIN);
+    }
 }
 
-static void simd_product_rows(const gdn_product *p)
+static void simd_product_rows(const gdn_product *p, int count)
 {
-    product_all(p, TILE_OF_ROWS);
+    for (int i = 0; i < count; i++) {
+        product_all(&p[i], TILE_OF_ROWS);
+    }
 }
 
 #endif /* GDN_SIMD_PRODUCT_H */

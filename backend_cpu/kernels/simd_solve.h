@@ -5,7 +5,7 @@
 #include "simd_tile.h"
 
 GDN_INLINE void solve_columns(int rows, const float *n, ptrdiff_t n_block, float *x, const float *scale, float *y,
-                              const int VECTORS)
+                              float *pairs, const int VECTORS)
 {
     for (int row = 0; row < rows; row += SOLVE_ROWS) {
         const float *nb = n + (row / GDN_TOKEN_BLOCK) * n_block + row % GDN_TOKEN_BLOCK;
@@ -53,22 +53,50 @@ GDN_INLINE void solve_columns(int rows, const float *n, ptrdiff_t n_block, float
             for (int c = 0; c < VECTORS; c++) {
                 const int at = (row + i) * GDN_PANEL + c * VF_LANES;
                 vf_store(x + at, acc[i][c]);
-                vf_store(y + at, vf_mul(vf_set1(scale[row + i]), acc[i][c]));
+                if (!pairs) {
+                    vf_store(y + at, vf_mul(vf_set1(scale[row + i]), acc[i][c]));
+                }
             }
         }
+#ifdef VF_STORE_PAIR
+        GDN_UNROLL
+        for (int i = 0; pairs && i < SOLVE_ROWS; i += 2) {
+            GDN_UNROLL
+            for (int c = 0; c < VECTORS; c++) {
+                const int at = (row + i) / 2 * GDN_PANEL + c * VF_LANES;
+                VF_STORE_PAIR(pairs + at, acc[i][c], acc[i + 1][c]);
+                VF_STORE_PAIR(y + at, vf_mul(vf_set1(scale[row + i]), acc[i][c]),
+                              vf_mul(vf_set1(scale[row + i + 1]), acc[i + 1][c]));
+            }
+        }
+#endif
+    }
+}
+
+GDN_INLINE void solve_all(int rows, int cols, const float *n, ptrdiff_t n_block, float *x, const float *scale, float *y,
+                          float *pairs)
+{
+    const int step = 2 * VF_LANES;
+    int col = 0;
+    for (; col + step <= cols; col += step) {
+        solve_columns(rows, n, n_block, x + col, scale, y + col, pairs ? pairs + col : NULL, 2);
+    }
+    if (col < cols) {
+        solve_columns(rows, n, n_block, x + col, scale, y + col, pairs ? pairs + col : NULL, 1);
     }
 }
 
 static void simd_solve(int rows, int cols, const float *n, ptrdiff_t n_block, float *x, const float *scale, float *y)
 {
-    const int step = 2 * VF_LANES;
-    int col = 0;
-    for (; col + step <= cols; col += step) {
-        solve_columns(rows, n, n_block, x + col, scale, y + col, 2);
-    }
-    if (col < cols) {
-        solve_columns(rows, n, n_block, x + col, scale, y + col, 1);
-    }
+    solve_all(rows, cols, n, n_block, x, scale, y, NULL);
 }
+
+#ifdef VF_STORE_PAIR
+static void simd_solve_pairs(int rows, int cols, const float *n, ptrdiff_t n_block, float *x, const float *scale,
+                             float *y, float *pairs)
+{
+    solve_all(rows, cols, n, n_block, x, scale, y, pairs);
+}
+#endif
 
 #endif /* GDN_SIMD_SOLVE_H */

@@ -21,8 +21,13 @@
 #define VF_TABLE_EXTRA
 #endif
 
+#ifndef VF_STRIP
+#define VF_STRIP 1
+#endif
+
 const gdn_cpu_kernels VF_TABLE = {
     .name = VF_NAME,
+    .strip = VF_STRIP,
     VF_TABLE_EXTRA.product_rows = simd_product_rows,
     .product = simd_product,
     .solve = simd_solve,

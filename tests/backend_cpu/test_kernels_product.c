@@ -63,7 +63,7 @@ static void products_of_every_shape(void **state)
                         };
                         memset(out, 0xff, sizeof(out));
                         memset(wanted, 0xff, sizeof(wanted));
-                        tables[t]->product(&p);
+                        tables[t]->product(&p, 1);
                         product_in_double(&p, wanted);
                         for (int i = 0; i < p.rows; i++) {
                             require_close("product", tables[t], out + i * 33, wanted + i * 33, cols, 1e-5);
@@ -110,7 +110,7 @@ static void products_of_packed_keys(void **state)
             };
             memset(out, 0xff, sizeof(out));
             memset(wanted, 0xff, sizeof(wanted));
-            tables[t]->product(&p);
+            tables[t]->product(&p, 1);
             product_in_double(&p, wanted);
             for (int i = 0; i < K; i++) {
                 require_close("product of keys", tables[t], out + i * 33, wanted + i * 33, p.cols, 1e-5);
@@ -172,7 +172,7 @@ static void products_of_the_callers_rows(void **state)
             };
             memset(out, 0xff, sizeof(out));
             memset(wanted, 0xff, sizeof(wanted));
-            tables[t]->product_rows(&p);
+            tables[t]->product_rows(&p, 1);
             product_in_double(&p, wanted);
             for (int i = 0; i < p.rows * LD; i++) {
                 const double x = (double)gdn_load_element(out, dtype, i),
@@ -186,8 +186,8 @@ static void products_of_the_callers_rows(void **state)
     }
 }
 
-/* A row's bits must not depend on how many rows there are, nor a column's on how many columns: prefixes, tails and
- * V blocks rely on it. */
+/* A row's bits must not depend on how many rows there are, nor a column's on how many columns, nor on other products of the
+ * call: prefixes, tails and V blocks rely on it. */
 static void bits_depend_on_no_neighbour(void **state)
 {
     (void)state;
@@ -207,21 +207,28 @@ static void bits_depend_on_no_neighbour(void **state)
             .out = wanted,
             .ldo = 32,
         };
-        tables[t]->product(&p);
+        tables[t]->product(&p, 1);
         p.out = out;
         for (p.rows = 8; p.rows < 64; p.rows += 8) {
             p.out_rows = p.rows;
-            tables[t]->product(&p);
+            tables[t]->product(&p, 1);
             require_same("product", tables[t], out, wanted, (size_t)p.rows * 32 * sizeof(float));
             p.cols = 16;
             p.b = b + 16;
-            tables[t]->product(&p);
+            tables[t]->product(&p, 1);
             for (int i = 0; i < p.rows; i++) {
                 require_same("product", tables[t], out + i * 32, wanted + i * 32 + 16, 16 * sizeof(float));
             }
             p.cols = 32;
             p.b = b;
         }
+        gdn_product two[2] = {p, p};
+        two[0].rows = two[0].out_rows = 24;
+        two[1].out_rows = 64;
+        two[1].out = out + 24 * 32;
+        tables[t]->product(two, 2);
+        require_same("product", tables[t], out, wanted, 24 * 32 * sizeof(float));
+        require_same("product", tables[t], out + 24 * 32, wanted, 64 * 32 * sizeof(float));
     }
 }
 
