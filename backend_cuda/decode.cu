@@ -19,6 +19,7 @@
  * states). Larger blocks were slower, though they had more under way: all of them loads, then all of them stores. So
  * was more than one column a lane of 8, for want of registers.
  */
+#include "decode_columns.cuh"
 #include "decode_row.cuh"
 
 #include <cuda_runtime.h>
@@ -35,203 +36,40 @@ template <int K> constexpr int kResident = 16;
 template <int K> constexpr int kResident = K == 256 ? 16 : 20;
 #endif
 
-/* How columns of K elements of type T lie over a warp. */
-template <typename T, int K> struct ColumnMap {
-    static constexpr int kPerPiece = 16 / sizeof(T);
-    static constexpr int kRowPieces = K / kPerPiece;
-    static constexpr int kLanes = kRowPieces < 16 ? kRowPieces : 16; /* of a column */
-    static constexpr int kPieces = kRowPieces / kLanes; /* of a lane, kLanes pieces apart */
-    static constexpr int kPerLane = kPieces * kPerPiece;
-    static constexpr int kDepth = 32 / kPerLane; /* columns a lane works on */
-    static constexpr int kSide = 32 / kLanes; /* columns side by side */
-    static constexpr int kColumns = kSide * kDepth;
-    static_assert(kColumns >= GDN_DECODE_LEAST_COLUMNS && kDepth <= kLanes, "");
+/* gdn_decode_params as this kernel wants them: whatever is added up for an address in bytes, with factors of 32 bits. A row
+ * takes a microsecond or two, and an instruction before its loads is a nanosecond. */
+struct Operand {
+    unsigned char *data;
+    uint32_t row, token, head; /* strides */
 
-    /* Which k the lane's i-th element is. */
-    static __device__ __forceinline__ int element(int i)
+    __device__ __forceinline__ unsigned char *at(uint32_t n, uint32_t h, uint32_t t) const
     {
-        return (i / kPerPiece * kLanes + threadIdx.x % kLanes) * kPerPiece + i % kPerPiece;
+        return data + static_cast<uint64_t>(n) * row + static_cast<uint64_t>(h) * head +
+               static_cast<uint64_t>(t) * token;
     }
 };
 
-template <typename T> struct Piece;
+struct State {
+    unsigned char *data;
+    uint32_t slot; /* strides; this one in pieces of 16 bytes */
+    uint32_t head, v;
 
-template <> struct Piece<float> {
-    static __device__ __forceinline__ void unpack(float *x, uint4 v)
+    __device__ __forceinline__ unsigned char *at(uint32_t n, uint32_t h, uint32_t column) const
     {
-        x[0] = __uint_as_float(v.x);
-        x[1] = __uint_as_float(v.y);
-        x[2] = __uint_as_float(v.z);
-        x[3] = __uint_as_float(v.w);
-    }
-    static __device__ __forceinline__ uint4 pack(const float *x)
-    {
-        return make_uint4(__float_as_uint(x[0]), __float_as_uint(x[1]), __float_as_uint(x[2]), __float_as_uint(x[3]));
+        return data + 16 * (static_cast<uint64_t>(n) * slot) + static_cast<uint64_t>(h) * head +
+               static_cast<uint64_t>(column) * v;
     }
 };
 
-template <typename T> struct Piece16 {
-    static __device__ __forceinline__ void unpack(float *x, uint4 v)
-    {
-        const uint32_t words[4] = {v.x, v.y, v.z, v.w};
-#pragma unroll
-        for (int i = 0; i < 4; ++i) {
-            const float2 pair = unpack2<T>(words[i]);
-            x[2 * i] = pair.x;
-            x[2 * i + 1] = pair.y;
-        }
-    }
-    static __device__ __forceinline__ uint4 pack(const float *x)
-    {
-        return make_uint4(pack2<T>(x[0], x[1]), pack2<T>(x[2], x[3]), pack2<T>(x[4], x[5]), pack2<T>(x[6], x[7]));
-    }
-};
-
-template <> struct Piece<__nv_bfloat16> : Piece16<__nv_bfloat16> {
-};
-template <> struct Piece<__half> : Piece16<__half> {
-};
-
-/* A lane's part of the block's columns, as they are in memory. `base` is the offset of the lane's first column, of which
- * `columns` are there: every kSide-th of them is the lane's. */
-template <typename T, int K> struct RawColumns {
-    using Map = ColumnMap<T, K>;
-    uint4 pieces[Map::kDepth][Map::kPieces];
-
-    __device__ __forceinline__ void clear()
-    {
-#pragma unroll
-        for (int c = 0; c < Map::kDepth; ++c) {
-#pragma unroll
-            for (int i = 0; i < Map::kPieces; ++i) {
-                pieces[c][i] = make_uint4(0, 0, 0, 0);
-            }
-        }
-    }
-
-    __device__ __forceinline__ void load(const gdn_fused_state &state, int64_t base, int columns)
-    {
-        const T *at = static_cast<const T *>(state.data) + base + threadIdx.x % Map::kLanes * Map::kPerPiece;
-        const int64_t step = Map::kSide * state.v_stride;
-#pragma unroll
-        for (int c = 0; c < Map::kDepth; ++c) {
-            if (Map::kSide * c < columns) {
-#pragma unroll
-                for (int i = 0; i < Map::kPieces; ++i) {
-                    pieces[c][i] = load_global_16(at + i * Map::kLanes * Map::kPerPiece);
-                }
-            }
-            at += step;
-        }
-    }
-
-    __device__ __forceinline__ void store(const gdn_fused_state &state, int64_t base, int columns) const
-    {
-        T *at = static_cast<T *>(state.data) + base + threadIdx.x % Map::kLanes * Map::kPerPiece;
-        const int64_t step = Map::kSide * state.v_stride;
-#pragma unroll
-        for (int c = 0; c < Map::kDepth; ++c) {
-            if (Map::kSide * c < columns) {
-#pragma unroll
-                for (int i = 0; i < Map::kPieces; ++i) {
-                    store_global_16(at + i * Map::kLanes * Map::kPerPiece, pieces[c][i]);
-                }
-            }
-            at += step;
-        }
-    }
-};
-
-/* The same in float32. */
-template <typename T, int K> struct Columns {
-    using Map = ColumnMap<T, K>;
-    float s[Map::kDepth][Map::kPerLane];
-
-    __device__ __forceinline__ void take(const RawColumns<T, K> &raw)
-    {
-#pragma unroll
-        for (int c = 0; c < Map::kDepth; ++c) {
-#pragma unroll
-            for (int i = 0; i < Map::kPieces; ++i) {
-                Piece<T>::unpack(&s[c][i * Map::kPerPiece], raw.pieces[c][i]);
-            }
-        }
-    }
-
-    __device__ __forceinline__ void store(const gdn_fused_state &state, int64_t base, int columns) const
-    {
-        RawColumns<T, K> raw;
-#pragma unroll
-        for (int c = 0; c < Map::kDepth; ++c) {
-#pragma unroll
-            for (int i = 0; i < Map::kPieces; ++i) {
-                raw.pieces[c][i] = Piece<T>::pack(&s[c][i * Map::kPerPiece]);
-            }
-        }
-        raw.store(state, base, columns);
-    }
-};
-
-/* Sums over the lanes of a column, all on their way together. */
-template <int kLanes, int kCount> __device__ __forceinline__ void lane_sums(float *x)
-{
-#pragma unroll
-    for (int step = 1; step < kLanes; step *= 2) {
-#pragma unroll
-        for (int i = 0; i < kCount; ++i) {
-            x[i] += __shfl_xor_sync(0xffffffffu, x[i], step);
-        }
-    }
-}
-
-/* A lane's part of q or k: its elements of a column, as they are in memory. */
-template <typename T, int K, bool k16Bit> struct RawVector {
-    using Map = ColumnMap<T, K>;
-    static constexpr int kPerWord = k16Bit ? 2 : 1;
-    static constexpr int kWords = Map::kPerLane / kPerWord;
-    static constexpr int kPieceWords = Map::kPerPiece / kPerWord; /* that lie side by side: 2, 4 or 8 */
-    uint32_t words[kWords];
-
-    __device__ __forceinline__ void load(const void *data, int64_t at)
-    {
-        const uint32_t *const first = static_cast<const uint32_t *>(data) + (at + Map::element(0)) / kPerWord;
-#pragma unroll
-        for (int i = 0; i < Map::kPieces; ++i) {
-            load_piece(&words[i * kPieceWords], first + i * Map::kLanes * kPieceWords);
-        }
-    }
-
-    static __device__ __forceinline__ void load_piece(uint32_t *to, const uint32_t *from)
-    {
-        if constexpr (kPieceWords == 2) {
-            const uint2 v = *reinterpret_cast<const uint2 *>(from);
-            to[0] = v.x;
-            to[1] = v.y;
-        } else {
-#pragma unroll
-            for (int i = 0; i < kPieceWords; i += 4) {
-                const uint4 v = *reinterpret_cast<const uint4 *>(from + i);
-                to[i] = v.x;
-                to[i + 1] = v.y;
-                to[i + 2] = v.z;
-                to[i + 3] = v.w;
-            }
-        }
-    }
-
-    __device__ __forceinline__ void unpack(float *x, bool bf16) const
-    {
-#pragma unroll
-        for (int i = 0; i < kWords; ++i) {
-            if (!k16Bit) {
-                x[i] = __uint_as_float(words[i]);
-            } else {
-                const float2 pair = bf16 ? unpack2<__nv_bfloat16>(words[i]) : unpack2<__half>(words[i]);
-                x[2 * i] = pair.x;
-                x[2 * i + 1] = pair.y;
-            }
-        }
-    }
+struct ColumnParams {
+    Operand q, k, v, o, gate, beta;
+    State initial_state, final_state, token_states;
+    const float *A_log, *dt_bias;
+    Grid grid;
+    uint32_t head_v_dim;
+    float scale, beta_scale, qk_norm_eps;
+    int8_t gate_form, beta_form, qk_norm;
+    bool bf16, wide_gate, wide_beta; /* 16-bit numbers are bf16, not fp16; gate, beta are float32 */
 };
 
 /* One token's q, k and v on their way to a lane: v of the column that the lane loads v and stores o of, which is its
@@ -241,46 +79,61 @@ template <typename T, int K, bool k16Bit> struct RawToken {
     RawVector<T, K, k16Bit> k, q;
     uint32_t v;
 
-    /* Offsets are the row's, of its token 0. */
-    __device__ __forceinline__ void load(const gdn_decode_params &p, int64_t k_at, int64_t q_at, int64_t v_at,
-                                         bool has_v)
+    __device__ __forceinline__ void load(const unsigned char *k_at, const unsigned char *q_at,
+                                         const unsigned char *v_at, bool has_v)
     {
-        k.load(p.k.data, k_at);
-        q.load(p.q.data, q_at);
+        k.load(k_at);
+        q.load(q_at);
         v = 0;
         if (has_v) {
-            v = load_bits<k16Bit>(p.v.data, v_at);
+            v = load_bits<k16Bit>(v_at, 0);
         }
     }
 };
 
-/* Decay and write strength of the row's tokens, token t in lane t; those of lanes past the last token are of no use. */
+/* Decay and write strength of the row's tokens, token t in lane t. Lanes past the last token have those of the last. */
 struct RawGates {
     uint32_t gate, beta; /* bits */
     float A_log, dt_bias;
 
-    __device__ __forceinline__ void load(const gdn_decode_params &p, const Place &place)
+    __device__ __forceinline__ void load(const ColumnParams &a, uint32_t row, uint32_t head, int tokens)
     {
-        const int t = min(static_cast<int>(threadIdx.x), p.tokens_per_row - 1);
-        gate = load_halves(p.gate.data, p.gate.dtype == GDN_DTYPE_F32 ? 2 : 1,
-                           place.row * p.gate.row_stride + t * p.gate.token_stride + place.head * p.gate.head_stride);
-        beta = load_halves(p.beta.data, p.beta.dtype == GDN_DTYPE_F32 ? 2 : 1,
-                           place.row * p.beta.row_stride + t * p.beta.token_stride + place.head * p.beta.head_stride);
-        A_log = p.A_log ? p.A_log[place.head] : 0.0f;
-        dt_bias = p.dt_bias ? p.dt_bias[place.head] : 0.0f;
+        const int t = min(static_cast<int>(threadIdx.x), tokens - 1);
+        gate = load_bits_of(a.gate.at(row, head, t), a.wide_gate);
+        beta = load_bits_of(a.beta.at(row, head, t), a.wide_beta);
+        A_log = 0.0f;
+        dt_bias = 0.0f;
+        if (a.A_log) {
+            A_log = a.A_log[head];
+        }
+        if (a.dt_bias) {
+            dt_bias = a.dt_bias[head];
+        }
+    }
+
+  private:
+    static __device__ __forceinline__ uint32_t load_bits_of(const unsigned char *at, bool wide)
+    {
+        return wide ? load_bits<false>(at, 0) : load_bits<true>(at, 0);
     }
 };
 
 struct Gates {
     float alpha, beta;
 
-    __device__ __forceinline__ void take(const gdn_decode_params &p, const RawGates &raw)
+    __device__ __forceinline__ void take(const ColumnParams &a, const RawGates &raw)
     {
-        alpha = gate_value(raw.gate, p.gate.dtype);
-        if (p.gate_form != GDN_GATE_DECAY) {
-            alpha = token_decay(log_decay_of(alpha, p.gate_form, raw.A_log, raw.dt_bias));
+        alpha = value_of(raw.gate, a.wide_gate, a.bf16);
+        if (a.gate_form != GDN_GATE_DECAY) {
+            alpha = token_decay(log_decay_of(alpha, a.gate_form, raw.A_log, raw.dt_bias));
         }
-        beta = beta_of(gate_value(raw.beta, p.beta.dtype), p.beta_form, p.beta_scale);
+        beta = beta_of(value_of(raw.beta, a.wide_beta, a.bf16), a.beta_form, a.beta_scale);
+    }
+
+  private:
+    static __device__ __forceinline__ float value_of(uint32_t bits, bool wide, bool bf16)
+    {
+        return wide ? __uint_as_float(bits) : float_of_bits<true>(bits, bf16 ? GDN_DTYPE_BF16 : GDN_DTYPE_F16);
     }
 };
 
@@ -291,23 +144,23 @@ template <typename T, int K, bool k16Bit> struct Token {
     float v; /* of the lane's own column, as in RawToken */
     float alpha, beta, k_norm, q_norm, qk;
 
-    __device__ __forceinline__ void take(const gdn_decode_params &p, const RawToken<T, K, k16Bit> &raw,
-                                         const Gates &gates, int t)
+    __device__ __forceinline__ void take(const ColumnParams &a, const RawToken<T, K, k16Bit> &raw, const Gates &gates,
+                                         int t)
     {
-        raw.k.unpack(k, p.k.dtype == GDN_DTYPE_BF16);
-        raw.q.unpack(q, p.q.dtype == GDN_DTYPE_BF16);
-        v = float_of_bits<k16Bit>(raw.v, p.v.dtype);
+        raw.k.unpack(k, a.bf16);
+        raw.q.unpack(q, a.bf16);
+        v = float_of_bits<k16Bit>(raw.v, a.bf16 ? GDN_DTYPE_BF16 : GDN_DTYPE_F16);
         alpha = __shfl_sync(0xffffffffu, gates.alpha, t);
         beta = __shfl_sync(0xffffffffu, gates.beta, t);
         float sums[3] = {product(q, k), product(k, k), product(q, q)};
         k_norm = 1.0f;
         q_norm = 1.0f;
-        if (p.qk_norm == GDN_QK_NORM_NONE) {
+        if (a.qk_norm == GDN_QK_NORM_NONE) {
             lane_sums<Map::kLanes, 1>(sums);
         } else {
             lane_sums<Map::kLanes, 3>(sums);
-            k_norm = norm_factor(sums[1], p.qk_norm, p.qk_norm_eps);
-            q_norm = norm_factor(sums[2], p.qk_norm, p.qk_norm_eps);
+            k_norm = norm_factor(sums[1], a.qk_norm, a.qk_norm_eps);
+            q_norm = norm_factor(sums[2], a.qk_norm, a.qk_norm_eps);
         }
         qk = times(q_norm, times(k_norm, sums[0]));
     }
@@ -357,15 +210,10 @@ template <typename T, int K, bool k16Bit> struct Token {
     }
 };
 
-__device__ __forceinline__ int64_t column_base(const gdn_fused_state &state, int64_t slot, int head, int v)
-{
-    return slot * state.slot_stride + head * state.head_stride + v * state.v_stride;
-}
-
 /* kOneToken: every row has one token, and its state goes nowhere but to final_state. */
 template <typename T, int K, bool k16Bit, bool kOneToken>
 __global__ void __launch_bounds__(32, kResident<K>)
-    decode_columns_kernel(const __grid_constant__ gdn_decode_params p, const Grid grid)
+    decode_columns_kernel(const __grid_constant__ ColumnParams a, const __grid_constant__ gdn_decode_params p)
 {
     using Map = ColumnMap<T, K>;
     if (blockIdx.x == 0) {
@@ -374,76 +222,141 @@ __global__ void __launch_bounds__(32, kResident<K>)
         }
         return;
     }
-    const Place place = place_of(p, grid);
-    const int v = place.v0 + threadIdx.x / Map::kLanes; /* the lane's first column */
-    const int columns = p.head_v_dim - v;
-    const RowWords words = load_row(p, place.row);
-    const int own = threadIdx.x % Map::kLanes * Map::kSide; /* the lane's own column, from its first */
-    const bool has_own = threadIdx.x % Map::kLanes < Map::kDepth && own < columns;
-    int64_t k_at = place.row * p.k.row_stride + place.k_head * p.k.head_stride;
-    int64_t q_at = place.row * p.q.row_stride + place.k_head * p.q.head_stride;
-    int64_t v_at = place.row * p.v.row_stride + place.head * p.v.head_stride + v + own;
-    int64_t o_at = place.row * p.o.row_stride + place.head * p.o.head_stride + v + own;
+    const Place place = place_of(p, a.grid);
+    const uint32_t n = static_cast<uint32_t>(place.row), head = place.head, k_head = place.k_head;
+    const uint32_t lane = threadIdx.x % Map::kLanes; /* of the column */
+    const uint32_t v = place.v0 + threadIdx.x / Map::kLanes; /* its first */
+    const int columns = static_cast<int>(a.head_v_dim - v);
+    const uint32_t own = lane * Map::kSide; /* the lane's own column, from its first */
+    const bool has_own = lane < Map::kDepth && static_cast<int>(own) < columns;
+
+    const RowWords words = load_row(p, n);
+    __syncwarp(); /* so that these loads are the first */
+    const unsigned char *k_at = a.k.at(n, k_head, 0), *q_at = a.q.at(n, k_head, 0);
+    const unsigned char *v_at = a.v.at(n, head, 0) + (v + own) * (k16Bit ? 2 : 4);
+    unsigned char *o_at = a.o.at(n, head, 0) + (v + own) * (k16Bit ? 2 : 4);
     RawToken<T, K, k16Bit> next;
-    next.load(p, k_at, q_at, v_at, has_own);
     RawGates raw_gates;
-    raw_gates.load(p, place);
-    const Row row = judge_row(p, place.row, words);
+    if (kOneToken) { /* long before the slots are there; but with num_tokens, nothing of a row without tokens may be read */
+        next.load(k_at, q_at, v_at, has_own);
+        raw_gates.load(a, n, head, 1);
+    }
+    const Row row = kOneToken ? judge_slots(p, n, words) : judge_row(p, n, words);
     if (row.skipped || (p.checked && p.fault->code != GDN_FAULT_NONE)) {
         return;
     }
     RawColumns<T, K> raw;
     raw.clear();
     if (row.has_initial_state) {
-        raw.load(p.initial_state, column_base(p.initial_state, row.read, place.head, v), columns);
+        raw.load(a.initial_state.at(static_cast<uint32_t>(row.read), head, v) + 16 * lane, a.initial_state.v, columns);
     }
-    const int64_t final_base = p.final_state.data ? column_base(p.final_state, row.write, place.head, v) : 0;
     if (!kOneToken && row.tokens == 0) {
-        if (p.final_state.data) {
-            raw.store(p.final_state, final_base, columns);
+        if (a.final_state.data) {
+            raw.store(a.final_state.at(static_cast<uint32_t>(row.write), head, v) + 16 * lane, a.final_state.v,
+                      columns);
         }
         return;
     }
+    if (!kOneToken) {
+        next.load(k_at, q_at, v_at, has_own);
+        raw_gates.load(a, n, head, row.tokens);
+    }
     Gates gates;
-    gates.take(p, raw_gates);
+    gates.take(a, raw_gates);
     Columns<T, K> state;
     state.take(raw);
     const int tokens = kOneToken ? 1 : row.tokens;
 #pragma unroll 1
     for (int t = 0; t < tokens; ++t) {
         Token<T, K, k16Bit> token;
-        token.take(p, next, gates, t);
+        token.take(a, next, gates, t);
         if (t + 1 < tokens) {
-            k_at += p.k.token_stride;
-            q_at += p.q.token_stride;
-            v_at += p.v.token_stride;
-            next.load(p, k_at, q_at, v_at, has_own);
+            k_at += a.k.token;
+            q_at += a.q.token;
+            v_at += a.v.token;
+            next.load(k_at, q_at, v_at, has_own);
         }
-        const float o = token.step(state, p.scale);
+        const float o = token.step(state, a.scale);
         if (has_own) {
-            store_element(p.o.data, p.o.dtype, o_at, o);
+            store_element(o_at, k16Bit ? (a.bf16 ? GDN_DTYPE_BF16 : GDN_DTYPE_F16) : GDN_DTYPE_F32, 0, o);
         }
-        o_at += p.o.token_stride;
+        o_at += a.o.token;
         if (!kOneToken && p.token_slots) {
-            const int64_t slot = load_index(p.token_slots, p.slots_dtype, place.row * p.tokens_per_row + t);
+            const int64_t slot =
+                load_index(p.token_slots, p.slots_dtype, n * static_cast<int64_t>(p.tokens_per_row) + t);
             if (slot >= 0) {
-                state.store(p.token_states, column_base(p.token_states, slot, place.head, v), columns);
+                state.store(a.token_states.at(static_cast<uint32_t>(slot), head, v) + 16 * lane, a.token_states.v,
+                            columns);
             }
         }
     }
-    if (p.final_state.data) {
-        state.store(p.final_state, final_base, columns);
+    if (a.final_state.data) {
+        state.store(a.final_state.at(static_cast<uint32_t>(row.write), head, v) + 16 * lane, a.final_state.v, columns);
     }
+}
+
+/* A stride of elements of up to four bytes, counted in pieces. */
+bool fits(int64_t stride, int64_t piece)
+{
+    return stride >= 0 && stride / piece <= UINT32_MAX / 4;
+}
+
+uint32_t element_size(int32_t dtype)
+{
+    return dtype == GDN_DTYPE_F32 ? 4 : 2;
+}
+
+Operand in_bytes(const gdn_fused_operand &x)
+{
+    const int64_t size = element_size(x.dtype);
+    return {static_cast<unsigned char *>(x.data), static_cast<uint32_t>(size * x.row_stride),
+            static_cast<uint32_t>(size * x.token_stride), static_cast<uint32_t>(size * x.head_stride)};
+}
+
+State in_bytes(const gdn_fused_state &x)
+{
+    const int64_t size = element_size(x.dtype);
+    return {static_cast<unsigned char *>(x.data), static_cast<uint32_t>(size * x.slot_stride / 16),
+            static_cast<uint32_t>(size * x.head_stride), static_cast<uint32_t>(size * x.v_stride)};
+}
+
+ColumnParams column_params(const gdn_decode_params &p, int columns)
+{
+    ColumnParams a = {};
+    a.q = in_bytes(p.q);
+    a.k = in_bytes(p.k);
+    a.v = in_bytes(p.v);
+    a.o = in_bytes(p.o);
+    a.gate = in_bytes(p.gate);
+    a.beta = in_bytes(p.beta);
+    a.initial_state = in_bytes(p.initial_state);
+    a.final_state = in_bytes(p.final_state);
+    a.token_states = in_bytes(p.token_states);
+    a.A_log = p.A_log;
+    a.dt_bias = p.dt_bias;
+    a.grid = grid_of(p, columns);
+    a.head_v_dim = p.head_v_dim;
+    a.scale = p.scale;
+    a.beta_scale = p.beta_scale;
+    a.qk_norm_eps = p.qk_norm_eps;
+    a.gate_form = static_cast<int8_t>(p.gate_form);
+    a.beta_form = static_cast<int8_t>(p.beta_form);
+    a.qk_norm = static_cast<int8_t>(p.qk_norm);
+    a.bf16 = p.q.dtype == GDN_DTYPE_BF16;
+    a.wide_gate = p.gate.dtype == GDN_DTYPE_F32;
+    a.wide_beta = p.beta.dtype == GDN_DTYPE_F32;
+    return a;
 }
 
 template <typename T, int K, bool k16Bit> cudaError_t launch(const gdn_decode_params &p, cudaStream_t stream)
 {
     constexpr int kColumns = ColumnMap<T, K>::kColumns;
     const unsigned blocks = static_cast<unsigned>(num_blocks(p, kColumns));
+    const ColumnParams a = column_params(p, kColumns);
     if (p.tokens_per_row == 1 && !p.num_tokens && !p.token_slots) {
-        decode_columns_kernel<T, K, k16Bit, true><<<blocks, 32, 0, stream>>>(p, grid_of(p, kColumns));
+        decode_columns_kernel<T, K, k16Bit, true><<<blocks, 32, 0, stream>>>(a, p);
     } else {
-        decode_columns_kernel<T, K, k16Bit, false><<<blocks, 32, 0, stream>>>(p, grid_of(p, kColumns));
+        decode_columns_kernel<T, K, k16Bit, false><<<blocks, 32, 0, stream>>>(a, p);
     }
     return cudaPeekAtLastError();
 }
@@ -480,6 +393,21 @@ int gdn_decode_in_columns(int32_t head_k_dim, const gdn_fused_state *state, uint
         }
     }
     return (head_k_dim == 64 || head_k_dim == 128 || head_k_dim == 256) && state->k_stride == 1 && alignment >= 16;
+}
+
+int gdn_decode_columns_fit(const gdn_decode_params *decode)
+{
+    const gdn_fused_operand *const operands[] = {&decode->q, &decode->k,    &decode->v,
+                                                 &decode->o, &decode->gate, &decode->beta};
+    const gdn_fused_state *const states[] = {&decode->initial_state, &decode->final_state, &decode->token_states};
+    bool fit = decode->num_slots <= UINT32_MAX;
+    for (const gdn_fused_operand *x : operands) {
+        fit = fit && gdn::fits(x->row_stride, 1) && gdn::fits(x->token_stride, 1) && gdn::fits(x->head_stride, 1);
+    }
+    for (const gdn_fused_state *x : states) {
+        fit = fit && gdn::fits(x->slot_stride, 16) && gdn::fits(x->head_stride, 1) && gdn::fits(x->v_stride, 1);
+    }
+    return fit;
 }
 
 int gdn_decode_columns_launch(const gdn_decode_params *decode, struct CUstream_st *stream)

@@ -48,6 +48,9 @@ typedef struct gdn_decode_params {
 /* Whether the column kernel takes this state: every slot's rows are whole 16-byte pieces. */
 int gdn_decode_in_columns(int32_t head_k_dim, const gdn_fused_state *state, uint32_t alignment);
 
+/* Whether it takes these strides: in bytes, and a slot's in pieces of 16 bytes, they are numbers of 32 bits. */
+int gdn_decode_columns_fit(const gdn_decode_params *decode);
+
 /* The fewest columns of V that a block of either kernel takes: what a grid is bounded by. */
 #define GDN_DECODE_LEAST_COLUMNS 4
 

@@ -52,26 +52,34 @@ __device__ __forceinline__ RowWords load_row(const gdn_decode_params &p, int64_t
     return row;
 }
 
-__device__ __forceinline__ Row judge_row(const gdn_decode_params &p, int64_t n, const RowWords &loaded)
+/* Skipped by a slot alone, which is all that can be wrong where every row has one token and no token states. */
+__device__ __forceinline__ Row judge_slots(const gdn_decode_params &p, int64_t n, const RowWords &loaded)
 {
     const int words = p.slots_dtype == GDN_DTYPE_I64 ? 2 : 1;
     Row row = {n, n, loaded.tokens, GDN_FAULT_NONE, 0, false, p.initial_state.data != nullptr && loaded.has != 0};
     if (p.read_slots) {
         row.read = index_of(loaded.read, words);
         row.write = has_two_slot_arrays(p) ? index_of(loaded.write, words) : p.write_slots ? row.read : n;
-        row.skipped = row.read < 0 || row.write < 0;
-        if (!row.skipped && row.read >= p.num_slots) {
-            row.code = GDN_FAULT_READ_SLOT;
-            row.value = row.read;
-        } else if (!row.skipped && p.write_slots && row.write >= p.num_slots) {
-            row.code = GDN_FAULT_WRITE_SLOT;
-            row.value = row.write;
-        }
+        /* As unsigned numbers, negative ones are too large as well. */
+        const uint64_t slots = static_cast<uint64_t>(p.num_slots);
+        row.skipped =
+            static_cast<uint64_t>(row.read) >= slots || (p.write_slots && static_cast<uint64_t>(row.write) >= slots);
+    }
+    return row;
+}
+
+__device__ __forceinline__ Row judge_row(const gdn_decode_params &p, int64_t n, const RowWords &loaded)
+{
+    Row row = judge_slots(p, n, loaded);
+    if (row.skipped && row.read >= 0 && row.write >= 0) {
+        const bool read = row.read >= p.num_slots;
+        row.code = read ? GDN_FAULT_READ_SLOT : GDN_FAULT_WRITE_SLOT;
+        row.value = read ? row.read : row.write;
     }
     if (row.tokens < 0 || row.tokens > p.tokens_per_row) {
         row.code = GDN_FAULT_NUM_TOKENS;
         row.value = row.tokens;
-    } else if (p.token_slots && row.code == GDN_FAULT_NONE && !row.skipped) {
+    } else if (p.token_slots && !row.skipped) {
         for (int t = 0; t < row.tokens; ++t) {
             const int64_t slot = load_index(p.token_slots, p.slots_dtype, n * p.tokens_per_row + t);
             if (slot >= p.num_slots) {

@@ -107,7 +107,7 @@ static gdn_status launch(const gdn_decode_run *run)
     if (p.checked) {
         GDN_CUDA_TRY((cudaError_t)gdn_decode_check_launch(&p, stream));
     }
-    if (in_columns(run->problem)) {
+    if (in_columns(run->problem) && gdn_decode_columns_fit(&p)) {
         GDN_CUDA_TRY((cudaError_t)gdn_decode_columns_launch(&p, stream));
     } else {
         p.columns = p.head_k_dim <= 256 ? 32 : p.head_k_dim <= 512 ? 16 : 8;
