@@ -182,7 +182,7 @@ __device__ __forceinline__ void load_found_items(const gdn_sm90_prefill &p, uint
                 bulk_load(gates_of_stage(base, cursor.stage), gates, PrepMap::kGatesBytes, full);
 #pragma unroll
                 for (int half = 0; half < 2; ++half) {
-                    const int x = half * GDN_SM90_HALF;
+                    const int x = half * GDN_SM90_TILE;
                     tensor_load(stage + S::kK + half * 8192, &p.k_map, x, k_head, token, item.row, full);
                     tensor_load(stage + S::kQ + half * 8192, &p.q_map, x, k_head, token, item.row, full);
                     tensor_load(stage + S::kV + half * 8192, &p.v_map, x, item.head, token, item.row, full);

@@ -88,7 +88,7 @@ struct FusedBarriers : Barriers {
             mbarrier_init(found(entry), 1);
             mbarrier_init(found_free(entry), 1);
         }
-        Barriers::init(true);
+        Barriers::init(8);
     }
 };
 

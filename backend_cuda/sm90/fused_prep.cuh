@@ -26,6 +26,8 @@ namespace sm90
 
 constexpr int kPrepBarrier = 3; /* a named barrier; those before it are the state warpgroups' */
 
+constexpr int kGramSteps = Usual::kK / 16;
+
 template <typename T> class FusedPrep
 {
     static constexpr Form kForm = Form::kFused;

@@ -18,11 +18,14 @@ namespace sm90
 
 constexpr int kJoinThreads = 256;
 
-template <int kColumns> struct JoinMap {
-    static constexpr uint32_t kEBytes = GDN_SM90_DIM * GDN_SM90_DIM * 4;
+/* For head dims kDim x kDim. */
+template <int kColumns, int kDim> struct JoinMap {
+    static constexpr int kPieces = kDim > 128 ? 4 : 1; /* of E's rows: two of them must fit */
+    static constexpr int kPieceRows = kDim / kPieces;
+    static constexpr uint32_t kEBytes = kPieceRows * kDim * 4;
     static constexpr uint32_t kE = 0; /* two buffers */
-    static constexpr uint32_t kS = kE + 2 * kEBytes; /* float[kColumns][128] */
-    static constexpr uint32_t kBarriers = kS + kColumns * GDN_SM90_DIM * 4; /* E has arrived */
+    static constexpr uint32_t kS = kE + 2 * kEBytes; /* float[kColumns][kDim] */
+    static constexpr uint32_t kBarriers = kS + kColumns * kDim * 4; /* E has arrived */
     static constexpr uint32_t kBytes = kBarriers + 16;
 };
 
@@ -54,31 +57,34 @@ __device__ __forceinline__ Joints find_joints(const gdn_sm90_prefill &p, const W
     return joints;
 }
 
+template <int kDim>
 __device__ __forceinline__ float *entry_of(const gdn_sm90_prefill &p, float *data, int slot, int head)
 {
-    return data + (static_cast<int64_t>(segment_entry(slot)) * p.num_v_heads + head) * (GDN_SM90_DIM * GDN_SM90_DIM);
+    return data + (static_cast<int64_t>(segment_entry(slot)) * p.num_v_heads + head) * (kDim * kDim);
 }
 
-template <int kColumns>
-__device__ __forceinline__ void load_E(const gdn_sm90_prefill &p, const Joints &joints, int n, int head, uint32_t base,
+/* Piece `m`, counted over all E of the sequence. */
+template <int kColumns, int kDim>
+__device__ __forceinline__ void load_E(const gdn_sm90_prefill &p, const Joints &joints, int m, int head, uint32_t base,
                                        int buffer)
 {
-    using Map = JoinMap<kColumns>;
+    using Map = JoinMap<kColumns, kDim>;
     const uint32_t barrier = base + Map::kBarriers + 8 * buffer;
+    const float *const E = entry_of<kDim>(p, p.segment_E, joints.first_slot + m / Map::kPieces * joints.length, head);
     mbarrier_arrive_expect(barrier, Map::kEBytes);
-    bulk_load(base + Map::kE + buffer * Map::kEBytes,
-              entry_of(p, p.segment_E, joints.first_slot + n * joints.length, head), Map::kEBytes, barrier);
+    bulk_load(base + Map::kE + buffer * Map::kEBytes, E + m % Map::kPieces * (Map::kEBytes / 4), Map::kEBytes, barrier);
 }
 
-template <int kColumns>
+template <int kColumns, int kDim>
 __global__ void __launch_bounds__(kJoinThreads, 1) join_kernel(const __grid_constant__ gdn_sm90_prefill p)
 {
 #ifdef GDN_SM90_HAS_CODE
-    using Map = JoinMap<kColumns>;
-    constexpr int kHeadBlocks = GDN_SM90_DIM / kColumns; /* of a head */
+    using Map = JoinMap<kColumns, kDim>;
+    constexpr int kHeadBlocks = kDim / kColumns; /* of a head */
+    constexpr int kMine = kColumns * kDim / kJoinThreads; /* columns of a thread */
     const uint32_t base = shared_memory_base();
-    const int k = threadIdx.x % GDN_SM90_DIM;
-    const int v_first = threadIdx.x / GDN_SM90_DIM * (kColumns / 2);
+    const int k = threadIdx.x % kDim;
+    const int v_first = threadIdx.x / kDim * kMine;
     if (threadIdx.x == 0) {
         mbarrier_init(base + Map::kBarriers, 1);
         mbarrier_init(base + Map::kBarriers + 8, 1);
@@ -99,89 +105,75 @@ __global__ void __launch_bounds__(kJoinThreads, 1) join_kernel(const __grid_cons
             continue;
         }
         /* Element (v, k) of this thread's columns, from (v_first, k) on. */
-        const int64_t at = static_cast<int64_t>(block * kColumns + v_first) * GDN_SM90_DIM + k;
+        const int64_t at = static_cast<int64_t>(block * kColumns + v_first) * kDim + k;
         if (threadIdx.x == 0) {
-            for (int n = 0; n < joints.count && n < 2; ++n) {
-                load_E<kColumns>(p, joints, n, head, base, n);
+            for (int m = 0; m < joints.count * Map::kPieces && m < 2; ++m) {
+                load_E<kColumns, kDim>(p, joints, m, head, base, m);
             }
         }
         const float *const start = joints.starts
-                                       ? entry_of(p, p.segment_F, joints.first_slot - joints.length, head)
-                                       : p.carry_in + static_cast<int64_t>(head) * GDN_SM90_DIM * GDN_SM90_DIM;
-        float S[kColumns / 2];
+                                       ? entry_of<kDim>(p, p.segment_F, joints.first_slot - joints.length, head)
+                                       : p.carry_in + static_cast<int64_t>(head) * kDim * kDim;
+        float S[kMine];
 #pragma unroll
-        for (int v = 0; v < kColumns / 2; ++v) {
-            S[v] = start[at + v * GDN_SM90_DIM];
+        for (int v = 0; v < kMine; ++v) {
+            S[v] = start[at + v * kDim];
         }
-        for (int n = 0; n < joints.count; ++n) {
-            const int buffer = n % 2;
-            float *const F = entry_of(p, p.segment_F, joints.first_slot + n * joints.length, head) + at;
-            float f[kColumns / 2];
+        float f[kMine];
+        const int pieces = joints.count * Map::kPieces;
+        for (int m = 0; m < pieces; ++m) {
+            const int n = m / Map::kPieces, piece = m % Map::kPieces, buffer = m % 2;
+            float *const F = entry_of<kDim>(p, p.segment_F, joints.first_slot + n * joints.length, head) + at;
+            if (piece == 0) {
 #pragma unroll
-            for (int v = 0; v < kColumns / 2; ++v) {
-                store_shared_float(base + Map::kS + 4 * ((v_first + v) * GDN_SM90_DIM + k), S[v]);
-                f[v] = F[v * GDN_SM90_DIM];
-                S[v] = 0.0f;
+                for (int v = 0; v < kMine; ++v) {
+                    store_shared_float(base + Map::kS + 4 * ((v_first + v) * kDim + k), S[v]);
+                    f[v] = F[v * kDim];
+                    S[v] = 0.0f;
+                }
+                __syncthreads();
             }
-            __syncthreads();
             mbarrier_wait(base + Map::kBarriers + 8 * buffer, parity >> buffer & 1);
             parity ^= 1u << buffer;
             const uint32_t E = base + Map::kE + buffer * Map::kEBytes + 4 * k;
 #pragma unroll 4
-            for (int i = 0; i < GDN_SM90_DIM; i += 4) {
+            for (int i = 0; i < Map::kPieceRows; i += 4) {
                 float e[4];
 #pragma unroll
                 for (int j = 0; j < 4; ++j) {
-                    e[j] = load_shared_float(E + 4 * (i + j) * GDN_SM90_DIM);
+                    e[j] = load_shared_float(E + 4 * (i + j) * kDim);
                 }
 #pragma unroll
-                for (int v = 0; v < kColumns / 2; ++v) {
-                    const uint4 s = load_shared_16(base + Map::kS + 4 * ((v_first + v) * GDN_SM90_DIM + i));
+                for (int v = 0; v < kMine; ++v) {
+                    const uint4 s =
+                        load_shared_16(base + Map::kS + 4 * ((v_first + v) * kDim + piece * Map::kPieceRows + i));
                     S[v] = fmaf(__uint_as_float(s.x), e[0], S[v]);
                     S[v] = fmaf(__uint_as_float(s.y), e[1], S[v]);
                     S[v] = fmaf(__uint_as_float(s.z), e[2], S[v]);
                     S[v] = fmaf(__uint_as_float(s.w), e[3], S[v]);
                 }
             }
+            if (piece == Map::kPieces - 1) {
 #pragma unroll
-            for (int v = 0; v < kColumns / 2; ++v) {
-                S[v] += f[v];
-                F[v * GDN_SM90_DIM] = S[v];
+                for (int v = 0; v < kMine; ++v) {
+                    S[v] += f[v];
+                    F[v * kDim] = S[v];
+                }
             }
             __syncthreads(); /* E and S have been read */
-            if (threadIdx.x == 0 && n + 2 < joints.count) {
-                load_E<kColumns>(p, joints, n + 2, head, base, buffer);
+            if (threadIdx.x == 0 && m + 2 < pieces) {
+                load_E<kColumns, kDim>(p, joints, m + 2, head, base, buffer);
             }
         }
         if (!joints.ends) {
-            float *const carry = p.carry_out + static_cast<int64_t>(head) * GDN_SM90_DIM * GDN_SM90_DIM + at;
+            float *const carry = p.carry_out + static_cast<int64_t>(head) * kDim * kDim + at;
 #pragma unroll
-            for (int v = 0; v < kColumns / 2; ++v) {
-                carry[v * GDN_SM90_DIM] = S[v];
+            for (int v = 0; v < kMine; ++v) {
+                carry[v * kDim] = S[v];
             }
         }
     }
 #endif
-}
-
-/* One thread: cuts the chunk table into waves. A cut that would fall inside a segment moves to the segment's start. */
-static __global__ void plan_waves_kernel(const __grid_constant__ gdn_sm90_prefill p, int64_t slots,
-                                         gdn_sm90_wave *waves, int count)
-{
-    int64_t begin = 0;
-    for (int w = 0; w < count; ++w) {
-        int64_t end = begin + p.wave_slots < slots ? begin + p.wave_slots : slots;
-        if (end < slots) {
-            const gdn_chunk chunk = p.chunks[end];
-            if (chunk.seq >= 0 && chunk.index > 0) {
-                const int chunks = sequence_chunks(p, chunk.seq);
-                const int length = gdn_sm90_segment_chunks(chunks, p.num_v_heads);
-                end -= length < chunks ? chunk.index % length : 0;
-            }
-        }
-        waves[w] = {begin, end};
-        begin = end;
-    }
 }
 
 } // namespace sm90

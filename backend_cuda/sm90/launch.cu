@@ -1,96 +1,38 @@
-/* Launches of the Hopper prefill's kernels. */
+/* Which kernels a run takes, by its head dims; those for K = V = 128, and the fused form, which is theirs alone. */
+#include "checkpoint_chunks.cuh"
 #include "fused_gates.cuh"
 #include "fused_kernel.cuh"
-#include "join_kernel.cuh"
-#include "prep_kernel.cuh"
-#include "state_kernel.cuh"
-
-#include <cuda_runtime.h>
-
-namespace gdn
-{
-namespace sm90
-{
-namespace
-{
-
-/* Tiles start at the first multiple of 1024 bytes inside what a block is given. */
-constexpr size_t kAlignment = 1024;
-
-template <typename Kernel>
-cudaError_t launch(Kernel kernel, const gdn_sm90_prefill &p, int64_t blocks, int threads, size_t smem,
-                   cudaStream_t stream)
-{
-    cudaError_t error =
-        cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(smem));
-    if (error != cudaSuccess) {
-        return error;
-    }
-    error =
-        cudaFuncSetAttribute(kernel, cudaFuncAttributePreferredSharedMemoryCarveout, cudaSharedmemCarveoutMaxShared);
-    if (error != cudaSuccess) {
-        return error;
-    }
-    kernel<<<static_cast<unsigned>(blocks), threads, smem, stream>>>(p);
-    return cudaPeekAtLastError();
-}
-
-/* Sequences that a wave can have. */
-int64_t sequences(const gdn_sm90_prefill &p)
-{
-    return p.num_seqs < p.wave_slots ? p.num_seqs : p.wave_slots;
-}
-
-template <Form kForm> int64_t state_blocks(const gdn_sm90_prefill &p, int32_t num_sms)
-{
-    const int64_t items =
-        sequences(p) * p.max_segments * p.num_v_heads * (2 / kTiles<kForm>)*(kHasOutputs<kForm> ? 1 : 2);
-    const int64_t most = static_cast<int64_t>(num_sms) * StateBlock<kForm>::kPerMultiprocessor;
-    return items < most ? items : most;
-}
-
-template <typename T, Form kForm>
-cudaError_t launch_state(const gdn_sm90_prefill &p, int64_t blocks, cudaStream_t stream)
-{
-    return launch(state_kernel<T, kForm>, p, blocks, StateBlock<kForm>::kThreads, StateMap<kForm>::kBytes + kAlignment,
-                  stream);
-}
-
-template <Form kForm>
-cudaError_t launch_state_of(const gdn_sm90_prefill &p, int32_t dtype, int32_t num_sms, cudaStream_t stream)
-{
-    const int64_t blocks = state_blocks<kForm>(p, num_sms);
-    return dtype == GDN_DTYPE_BF16 ? launch_state<__nv_bfloat16, kForm>(p, blocks, stream)
-                                   : launch_state<__half, kForm>(p, blocks, stream);
-}
-
-template <int kColumns> cudaError_t launch_join(const gdn_sm90_prefill &p, int64_t heads, cudaStream_t stream)
-{
-    const int64_t items = heads * (GDN_SM90_DIM / kColumns);
-    constexpr int64_t kMost = 1024;
-    return launch(join_kernel<kColumns>, p, items < kMost ? items : kMost, kJoinThreads,
-                  JoinMap<kColumns>::kBytes + kAlignment, stream);
-}
-
-} // namespace
-} // namespace sm90
-} // namespace gdn
+#include "launch.cuh"
+#include "plan_waves.cuh"
 
 using namespace gdn::sm90;
 
-size_t gdn_sm90_prep_smem(void)
+namespace
 {
-    return PrepMap::kBytes + kAlignment;
+
+constexpr size_t kFusedSmem = StateMap<Form::kFused>::kBytes + kAlignment;
+
+const Launchers kLaunchers128x128 = {launch_prep<128>, launch_state<Form::kStateOnly, Usual>, launch_join<128>,
+                                     launch_state_output<Usual>};
+
+/* By K alone. */
+const Launchers &launchers_of_k(const gdn_sm90_prefill &p)
+{
+    return p.head_k_dim == 64 ? kLaunchers64 : p.head_k_dim == 256 ? kLaunchers256 : kLaunchers128x128;
 }
 
-size_t gdn_sm90_state_output_smem(void)
+const Launchers &launchers_of(const gdn_sm90_prefill &p)
 {
-    return StateMap<Form::kHalf>::kBytes + kAlignment;
+    return p.head_k_dim == 128 && p.any_dims ? kLaunchers128 : launchers_of_k(p);
 }
 
-size_t gdn_sm90_fused_smem(void)
+} // namespace
+
+size_t gdn_sm90_smem(void)
 {
-    return StateMap<Form::kFused>::kBytes + kAlignment;
+    constexpr size_t kHalfSmem = StateMap<Form::kHalf>::kBytes + kAlignment;
+    static_assert(kHalfSmem >= kFusedSmem && kHalfSmem >= StateMap<Form::kWhole, Dims<256>>::kBytes + kAlignment, "");
+    return kHalfSmem;
 }
 
 int gdn_sm90_fused_launch(const gdn_sm90_prefill *prefill, int32_t dtype, int32_t num_sms, struct CUstream_st *stream)
@@ -106,40 +48,43 @@ int gdn_sm90_fused_launch(const gdn_sm90_prefill *prefill, int32_t dtype, int32_
         return error;
     }
     return dtype == GDN_DTYPE_BF16
-               ? launch(fused_kernel<__nv_bfloat16>, p, blocks, FusedBlock::kThreads, gdn_sm90_fused_smem(), stream)
-               : launch(fused_kernel<__half>, p, blocks, FusedBlock::kThreads, gdn_sm90_fused_smem(), stream);
+               ? launch(fused_kernel<__nv_bfloat16>, p, blocks, FusedBlock::kThreads, kFusedSmem, stream)
+               : launch(fused_kernel<__half>, p, blocks, FusedBlock::kThreads, kFusedSmem, stream);
 }
 
 int gdn_sm90_prep_launch(const gdn_sm90_prefill *prefill, int32_t dtype, int32_t num_sms, struct CUstream_st *stream)
 {
-    const gdn_sm90_prefill &p = *prefill;
-    const int64_t groups = (p.heads_per_group + p.heads_per_job - 1) / p.heads_per_job;
-    const int64_t jobs = p.wave_slots * groups * p.num_k_heads;
-    const int64_t blocks = jobs < 3 * num_sms ? jobs : 3 * num_sms;
-    return dtype == GDN_DTYPE_BF16
-               ? launch(prep_kernel<__nv_bfloat16>, p, blocks, kPrepThreads, gdn_sm90_prep_smem(), stream)
-               : launch(prep_kernel<__half>, p, blocks, kPrepThreads, gdn_sm90_prep_smem(), stream);
+    return launchers_of_k(*prefill).prep(*prefill, dtype, num_sms, stream);
 }
 
 int gdn_sm90_state_only_launch(const gdn_sm90_prefill *prefill, int32_t dtype, int32_t num_sms,
                                struct CUstream_st *stream)
 {
-    return launch_state_of<Form::kStateOnly>(*prefill, dtype, num_sms, stream);
+    return launchers_of(*prefill).state_only(*prefill, dtype, num_sms, stream);
 }
 
 int gdn_sm90_state_output_launch(const gdn_sm90_prefill *prefill, int32_t dtype, int32_t num_sms,
                                  struct CUstream_st *stream)
 {
-    return prefill->whole_V ? launch_state_of<Form::kWhole>(*prefill, dtype, num_sms, stream)
-                            : launch_state_of<Form::kHalf>(*prefill, dtype, num_sms, stream);
+    return launchers_of(*prefill).state_output(*prefill, dtype, num_sms, stream);
 }
 
-/* Blocks of 16 columns read E half as often, those of 8 take half as long: where all of them run at once, the latter. */
 int gdn_sm90_join_launch(const gdn_sm90_prefill *prefill, int32_t num_sms, struct CUstream_st *stream)
 {
-    const int64_t heads = sequences(*prefill) * prefill->num_v_heads;
-    return heads * (GDN_SM90_DIM / 8) <= num_sms ? launch_join<8>(*prefill, heads, stream)
-                                                 : launch_join<16>(*prefill, heads, stream);
+    return launchers_of_k(*prefill).join(*prefill, num_sms, stream);
+}
+
+int gdn_sm90_checkpoint_chunks_launch(const gdn_sm90_prefill *prefill, int64_t slots, gdn_chunk *table,
+                                      struct CUstream_st *stream)
+{
+    const size_t bytes = static_cast<size_t>(prefill->num_checkpoints) * sizeof(gdn_chunk);
+    const cudaError_t error = cudaMemsetAsync(table, 0, bytes, stream);
+    if (error != cudaSuccess) {
+        return error;
+    }
+    const int blocks = prefill->num_seqs < 1024 ? prefill->num_seqs : 1024;
+    checkpoint_chunks_kernel<<<blocks, 128, 0, stream>>>(*prefill, slots, table);
+    return cudaPeekAtLastError();
 }
 
 int gdn_sm90_plan_waves_launch(const gdn_sm90_prefill *prefill, int64_t slots, gdn_sm90_wave *waves, int32_t count,

@@ -1,11 +1,11 @@
-/* The Hopper prefill (wgmma, tensor copies, mbarriers; head dims 128): two to four kernels a wave of chunks.
+/* The Hopper prefill (wgmma, tensor copies, mbarriers): two to four kernels a wave of chunks.
  *
  *   prep          one warpgroup a (chunk, key head): what does not depend on the state, one record a (chunk, value head)
- *   state_only    where sequences are cut into segments: one block a (segment, value head, half of V) finds F, what the
+ *   state_only    where sequences are cut into segments: one block a (segment, value head, tile of V) finds F, what the
  *                 segment makes of a zero state (of the real one, for a sequence's first), and E, what it multiplies a
  *                 state with
  *   join          the state that each segment starts from: S <- E S + F from segment to segment
- *   state_output  one block a (segment, value head, half of V): walks the segment's chunks, the state in registers,
+ *   state_output  one block a (segment, value head, tile of V): walks the segment's chunks, the state in registers,
  *                 and writes o
  *
  * Letters are those of docs/algorithm.md; docs/kernels/sm90.md draws warp roles, shared memory and pipeline. Both kernels
@@ -26,8 +26,7 @@ extern "C" {
 #endif
 
 #define GDN_SM90_CHUNK 64
-#define GDN_SM90_DIM 128 /* head_k_dim and head_v_dim */
-#define GDN_SM90_HALF 64 /* columns of V of one block */
+#define GDN_SM90_TILE 64 /* columns of K or V of one tile; a warpgroup has the state of one tile of V */
 
 /* The record of one (chunk slot, value head). A' and P are 64 x 64 tiles of the I/O type in rows of 128 bytes, swizzled as
  * wgmma reads them (piece c of row r at piece c ^ (r & 7)), blocks above the diagonal zero; so a record is copied to and
@@ -48,8 +47,8 @@ extern "C" {
 /* The gates of one (chunk slot, value head) for the fused kernel (HeadGates). */
 #define GDN_SM90_GATES_BYTES 880
 
-/* Two tiles of 64 x 128 as two swizzled halves of columns each. */
-#define GDN_SM90_PACKED_BYTES 32768
+/* A chunk of normalised k and q, as swizzled tiles. */
+#define GDN_SM90_PACKED_BYTES(head_k_dim) (4 * GDN_SM90_CHUNK * (head_k_dim))
 
 /* Chunks of a segment of a sequence of `chunks`: all of them where it is not cut. Long sequences of few heads are, so that
  * there is work for every multiprocessor; by their own length and the number of heads alone, since E and F round in another
@@ -79,16 +78,15 @@ GDN_SM90_BOTH int32_t gdn_sm90_segment_chunks(int32_t chunks, int32_t num_v_head
     return chunks;
 }
 
-/* At least as many segments as any sequence of up to `chunks` has. */
-GDN_SM90_BOTH int32_t gdn_sm90_most_segments(int32_t chunks, int32_t num_v_heads, int32_t halves)
+/* At least as many segments as any sequence of up to `chunks` has, if it is cut so. */
+GDN_SM90_BOTH int32_t gdn_sm90_most_segments(int32_t chunks, int32_t num_v_heads)
 {
-    int32_t most = halves && chunks >= 2 * GDN_SM90_MIN_HALF ? 2 : 1;
-    if (gdn_sm90_segment_chunks(chunks, num_v_heads) < chunks) {
-        const int32_t target = 64 / num_v_heads;
-        const int32_t longest = (chunks + GDN_SM90_MAX_SEGMENT - 1) / GDN_SM90_MAX_SEGMENT;
-        most = target > longest ? target : longest;
+    if (gdn_sm90_segment_chunks(chunks, num_v_heads) == chunks) {
+        return 1;
     }
-    return most;
+    const int32_t target = 64 / num_v_heads;
+    const int32_t longest = (chunks + GDN_SM90_MAX_SEGMENT - 1) / GDN_SM90_MAX_SEGMENT;
+    return target > longest ? target : longest;
 }
 
 /* Where a sequence's chunks lie in a wave: slots [first, end). Written by prep for every sequence that has any; others'
@@ -140,7 +138,7 @@ typedef struct gdn_sm90_prefill {
     const float *A_log, *dt_bias;
 
     gdn_sm90_states initial_state, final_state, checkpoints;
-    int32_t checkpoint_chunks; /* chunks between checkpoints; 0: none are wanted */
+    int32_t checkpoint_chunks; /* chunks between checkpoints; 0: none are wanted, or any_dims */
     int64_t num_checkpoints;
     const int64_t *checkpoint_bases; /* [num_seqs]: each sequence's first entry */
     const void *read_slots, *write_slots; /* NULL: a sequence's own number */
@@ -160,12 +158,11 @@ typedef struct gdn_sm90_prefill {
     uint32_t
         *taken; /* [2]: items that blocks of state_only and of state_output took after their first; prep resets it */
     unsigned char *records; /* [wave_slots, num_v_heads] of GDN_SM90_RECORD_BYTES */
-    unsigned char
-        *packed_qk; /* (optional) [wave_slots, num_k_heads] of GDN_SM90_PACKED_BYTES: tiles of normalised k, q */
+    unsigned char *packed_qk; /* (optional) [wave_slots, num_k_heads] of GDN_SM90_PACKED_BYTES */
     const float *carry_in; /* [num_v_heads, V, K]: state of the sequence that the wave before left unfinished */
     float *carry_out;
 
-    int32_t whole_V; /* state_output: a block has all of V, not half; neither with packed_qk nor with segments */
+    int32_t whole_V; /* state_output: a block has two tiles of V, not one; neither with packed_qk nor with segments */
     int32_t *next_item; /* fused: the first item that no block has taken yet; the schedule kernel left 0 there */
     int32_t max_segments; /* of any sequence; 1: none is cut */
     int32_t halves; /* sequences not cut otherwise are, in two, where they have 2 GDN_SM90_MIN_HALF chunks in a wave */
@@ -174,6 +171,14 @@ typedef struct gdn_sm90_prefill {
         *segment_F; /* [wave_slots / GDN_SM90_MIN_SEGMENT + 1, num_v_heads, V, K]: F of the segment that starts in those
                        * slots, with halves_only in the sequence; join leaves the state after it there */
     float *segment_E; /* the same, [.., K, K]: E, transposed; of a sequence's first segment the initial state */
+
+    int32_t head_k_dim;
+    int32_t v_tiles; /* head_v_dim / GDN_SM90_TILE */
+    int32_t any_dims; /* the kernels for any V and any checkpoints are wanted (Dims<K>), not those for 128 x 128 */
+    int32_t checkpoint_interval; /* any_dims: tokens between checkpoints; 0: they are at checkpoint_positions */
+    int32_t checkpoint_index_dtype;
+    const void *checkpoint_positions, *checkpoint_offsets;
+    int32_t checkpoint_pass; /* the wave's slots are chunks of checkpoints, their numbers those of the states */
 } gdn_sm90_prefill;
 
 /* Queue one wave's kernel for q of `dtype` (BF16 or F16) on a device of `num_sms`. Return a cudaError_t, 0 for success. */
@@ -188,14 +193,17 @@ int gdn_sm90_state_output_launch(const gdn_sm90_prefill *prefill, int32_t dtype,
  * Neither with packed_qk nor with segments; the wave is all slots. */
 int gdn_sm90_fused_launch(const gdn_sm90_prefill *prefill, int32_t dtype, int32_t num_sms, struct CUstream_st *stream);
 
+/* Queues what makes a table of num_checkpoints chunks for those inside a chunk, from a chunk table of `slots`. A wave of it is
+ * run by prep and state_only, with checkpoint_pass. */
+int gdn_sm90_checkpoint_chunks_launch(const gdn_sm90_prefill *prefill, int64_t slots, gdn_chunk *table,
+                                      struct CUstream_st *stream);
+
 /* Queues the kernel that cuts `slots` slots into `count` waves of at most prefill->wave_slots, none inside a segment. */
 int gdn_sm90_plan_waves_launch(const gdn_sm90_prefill *prefill, int64_t slots, gdn_sm90_wave *waves, int32_t count,
                                struct CUstream_st *stream);
 
-/* Shared memory, in bytes, that a block asks for. */
-size_t gdn_sm90_prep_smem(void);
-size_t gdn_sm90_state_output_smem(void);
-size_t gdn_sm90_fused_smem(void);
+/* Shared memory, in bytes, that a block asks for at most. */
+size_t gdn_sm90_smem(void);
 
 #ifdef __cplusplus
 }

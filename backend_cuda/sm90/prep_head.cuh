@@ -13,16 +13,14 @@ namespace gdn
 namespace sm90
 {
 
-constexpr int kGramSteps = GDN_SM90_DIM / 16;
-
-/* gram (+)= a b^T for two tiles of 64 rows of 128 elements; all of its steps, or some. */
-template <typename T>
+/* gram (+)= a b^T for two chunks of rows of K elements; all of its steps, or some. */
+template <typename T, int kHeadK = 128>
 __device__ __forceinline__ void multiply_tiles(float (&gram)[32], uint32_t a, uint32_t b, int from = 0,
-                                               int to = kGramSteps)
+                                               int to = kHeadK / 16)
 {
 #pragma unroll
     for (int step = from; step < to; ++step) {
-        const uint32_t offset = step / 4 * (PrepMap::kTile / 2) + step % 4 * 32;
+        const uint32_t offset = step / 4 * 8192 + step % 4 * 32;
         wgmma_ss<T>(gram, wgmma_operand(a) + wgmma_offset(offset), wgmma_operand(b) + wgmma_offset(offset), step > 0);
     }
 }
@@ -42,12 +40,13 @@ __device__ __forceinline__ float diagonal_entry(const float (&gram)[32], int war
 }
 
 /* Sums of squares of a tile's rows that this lane holds, from the diagonal of the tile times its transpose. */
-template <typename T> __device__ __forceinline__ void square_rows(float (&square)[2], uint32_t tile, int warp, int lane)
+template <typename T, int kHeadK = 128>
+__device__ __forceinline__ void square_rows(float (&square)[2], uint32_t tile, int warp, int lane)
 {
     const int g = lane / 4;
     float gram[32];
     wgmma_fence();
-    multiply_tiles<T>(gram, tile, tile);
+    multiply_tiles<T, kHeadK>(gram, tile, tile);
     wgmma_commit();
     wgmma_wait<0>();
     square[0] = diagonal_entry(gram, warp, g, 0);
@@ -115,13 +114,13 @@ __device__ __forceinline__ bool fits_half(uint32_t base, uint32_t gates, int lan
 }
 
 /* exp(G_i - G_j) inside the diagonal block, for column 2t + 8 n + c % 2 and row g + 8 (c / 2); garbage above it. */
-__device__ __forceinline__ void diagonal_decay(float (&decay)[2][4], uint32_t gates, int warp, int lane,
+__device__ __forceinline__ void diagonal_decay(float (&decay)[2][4], uint32_t columns, int warp, int lane,
                                                const float (&in_block)[2])
 {
     const int t = lane % 4;
 #pragma unroll
     for (int n = 0; n < 2; ++n) {
-        const float2 column = load_shared_float2(gates + HeadGates::kInBlock + 4 * (16 * warp + 8 * n + 2 * t));
+        const float2 column = load_shared_float2(columns + 4 * (16 * warp + 8 * n + 2 * t));
 #pragma unroll
         for (int c = 0; c < 4; ++c) {
             decay[n][c] = exp2_approx(in_block[c / 2] - (c % 2 ? column.y : column.x));
@@ -145,9 +144,10 @@ __device__ __forceinline__ void lower_decay(float (&decay)[2][4], uint32_t gates
     }
 }
 
-/* One warp: row block `warp` of -L to shared memory, the diagonal block transposed. */
+/* One warp: row block `warp` of -L to shared memory, the diagonal block transposed. `columns`: compute_gates, or kInBlock. */
 template <typename Blocks>
-__device__ __forceinline__ void store_lower(const float (&kk)[32], uint32_t base, uint32_t gates, int warp, int lane)
+__device__ __forceinline__ void store_lower(const float (&kk)[32], uint32_t base, uint32_t gates, uint32_t columns,
+                                            int warp, int lane)
 {
     const int g = lane / 4, t = lane % 4;
     float minus_beta[2], in_block[2], row[2];
@@ -173,7 +173,7 @@ __device__ __forceinline__ void store_lower(const float (&kk)[32], uint32_t base
             Blocks::store(lane, base + PrepMap::kLower + (warp * (warp - 1) / 2 + j) * Blocks::kBytes, L);
         } else if (j == warp) {
             float L[2][4];
-            diagonal_decay(L, gates, warp, lane, in_block);
+            diagonal_decay(L, columns, warp, lane, in_block);
             const uint32_t out = base + PrepMap::kDiagonal + warp * (16 * PrepMap::kDiagonalStride * 4);
 #pragma unroll
             for (int n = 0; n < 2; ++n) {
@@ -348,7 +348,8 @@ __device__ __forceinline__ void merge_column(uint32_t base, uint32_t record, uin
 
 /* One warp: row block `warp` of P. */
 template <typename T>
-__device__ __forceinline__ void store_P(const float (&qk)[32], uint32_t record, uint32_t gates, int warp, int lane)
+__device__ __forceinline__ void store_P(const float (&qk)[32], uint32_t record, uint32_t gates, uint32_t columns,
+                                        int warp, int lane)
 {
     const int g = lane / 4, t = lane % 4;
     const float in_block[2] = {load_shared_float(gates + HeadGates::kInBlock + 4 * (16 * warp + g)),
@@ -362,7 +363,7 @@ __device__ __forceinline__ void store_P(const float (&qk)[32], uint32_t record, 
             if (j < warp) {
                 lower_decay(P, gates, warp, lane, j, row);
             } else {
-                diagonal_decay(P, gates, warp, lane, in_block);
+                diagonal_decay(P, columns, warp, lane, in_block);
             }
 #pragma unroll
             for (int n = 0; n < 2; ++n) {

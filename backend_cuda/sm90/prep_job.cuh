@@ -18,12 +18,10 @@ constexpr int kBlocks = kRows / 16;
 constexpr int kPrepThreads = 128;
 constexpr int kJobHeads = 4; /* value heads of one job, at most: one a warp */
 
-/* Shared memory of a block of prep, from a multiple of 1024 bytes on. */
+/* Shared memory of a block of prep; K = 128 starts at 0. */
 struct PrepMap {
-    static constexpr uint32_t kTile = 16384; /* 64 rows of 128 elements: two swizzled halves of 64 columns */
-    static constexpr uint32_t kK = 0;
-    static constexpr uint32_t kQ = kK + kTile;
-    static constexpr uint32_t kRecord = kQ + kTile; /* the record under construction */
+    static constexpr uint32_t kTilesEnd = 32768; /* those of K and Q end here, wherever they start: PrepTiles */
+    static constexpr uint32_t kRecord = kTilesEnd; /* the record under construction */
     static constexpr uint32_t kDiagonal = kRecord + GDN_SM90_RECORD_BYTES; /* L_ii transposed, float32 */
     static constexpr uint32_t kLower = kDiagonal + 4 * 16 * 20 * 4; /* L_ij, i > j, at i (i - 1) / 2 + j */
     static constexpr uint32_t kInverse = kLower + 6 * 16 * 24 * 4; /* X_ii */
@@ -33,13 +31,23 @@ struct PrepMap {
     static constexpr uint32_t kQFactor = kKFactor + 256; /* scale rq_i */
     static constexpr uint32_t kKSquare = kQFactor + 256; /* |rk_i k_i|^2 */
     static constexpr uint32_t kBarrier = kKSquare + 256; /* the tiles have arrived */
-    static constexpr uint32_t kBytes = kBarrier + 16;
+    static constexpr uint32_t kColumns = kBarrier + 16; /* with PrepTiles::kSplitsBeta: kColumn of each value head */
     static constexpr int kDiagonalStride = 20; /* floats a row: 16-byte broadcast reads */
+};
+
+/* The tiles of a chunk's K and Q, in front of the rest, and what follows from their size. */
+template <int kHeadK> struct PrepTiles {
+    static constexpr uint32_t kRowBytes = kRows * kHeadK * 2; /* swizzled tiles of 64 columns */
+    static constexpr uint32_t kQ = PrepMap::kTilesEnd - kRowBytes;
+    static constexpr uint32_t kK = kQ - kRowBytes; /* below 0 for K = 256: addresses wrap */
+    static constexpr bool kSplitsBeta = kHeadK != 128; /* there is no shared memory left for it at 128 */
+    static constexpr uint32_t kBytes = PrepMap::kColumns + (kSplitsBeta ? kJobHeads * kRows * 4 : 0) - kK;
+    static constexpr int kPerMultiprocessor = kHeadK > 128 ? 2 : 3;
+    static_assert(kPerMultiprocessor * (kBytes + 1024 + 1024) <= 228 * 1024, "blocks of a multiprocessor");
 };
 
 static_assert(PrepMap::kRecord % 1024 == 0, "A' and P are swizzled tiles");
 static_assert(PrepMap::kKFactor % 16 == 0 && PrepMap::kGates % 16 == 0, "float4 reads");
-static_assert(3 * (PrepMap::kBytes + 1024 + 1024) <= 228 * 1024, "three blocks a multiprocessor");
 
 /* One value head's gates: logarithms are to base 2, b(i) = i / 16, and "next" of block b is row 16 (b + 1), of the last
  * block row 63. Every factor is at most 1, so products underflow where the result does and never overflow. */
@@ -99,16 +107,22 @@ __device__ __forceinline__ int value_head(const gdn_sm90_prefill &p, const PrepJ
 }
 
 /* One thread: the tiles of k and q. Rows past the chunk's length are the next sequence's or zeros. */
+template <int kHeadK>
 __device__ __forceinline__ void load_tiles(const gdn_sm90_prefill &p, const PrepJob &job, uint32_t base)
 {
+    using Tiles = PrepTiles<kHeadK>;
     const uint32_t barrier = base + PrepMap::kBarrier;
     const int token = p.equal_length ? job.index * kRows : job.token;
     const int row = p.equal_length ? job.seq : 0;
-    mbarrier_arrive_expect(barrier, 2 * PrepMap::kTile);
-    tensor_load(base + PrepMap::kK, &p.k_map, 0, job.k_head, token, row, barrier);
-    tensor_load(base + PrepMap::kK + PrepMap::kTile / 2, &p.k_map, 64, job.k_head, token, row, barrier);
-    tensor_load(base + PrepMap::kQ, &p.q_map, 0, job.k_head, token, row, barrier);
-    tensor_load(base + PrepMap::kQ + PrepMap::kTile / 2, &p.q_map, 64, job.k_head, token, row, barrier);
+    mbarrier_arrive_expect(barrier, 2 * Tiles::kRowBytes);
+#pragma unroll
+    for (int x = 0; x < kHeadK; x += GDN_SM90_TILE) {
+        tensor_load(base + Tiles::kK + 128 * x, &p.k_map, x, job.k_head, token, row, barrier);
+    }
+#pragma unroll
+    for (int x = 0; x < kHeadK; x += GDN_SM90_TILE) {
+        tensor_load(base + Tiles::kQ + 128 * x, &p.q_map, x, job.k_head, token, row, barrier);
+    }
 }
 
 /* The gate inputs of tokens 2 lane and 2 lane + 1, as they are in memory. */
@@ -142,10 +156,28 @@ __device__ __forceinline__ RawGates load_gates(const gdn_sm90_prefill &p, const 
     return raw;
 }
 
+/* Splits beta into one that T holds and a ratio close to 1. With b r for beta, V' = r V'' where V'' = b (V - ..): so b stands
+ * for beta in L and A', and r k_j for k_j where it is written, that is in columns of L and P and in the update. The diagonal of
+ * A', its largest entries, is b then, and loses nothing when it is rounded: a fifth of the error of o and state otherwise. */
+template <typename T> __device__ __forceinline__ void split_beta(float (&beta)[2], float (&ratio)[2])
+{
+    const float2 rounded = unpack2<T>(pack2<T>(beta[0], beta[1]));
+    const float held[2] = {rounded.x, rounded.y};
+#pragma unroll
+    for (int e = 0; e < 2; ++e) {
+        const float rest = beta[e] / held[e];
+        const bool splits = rest >= 0.5f && rest <= 2.0f; /* neither 0 nor past T's range */
+        ratio[e] = splits ? rest : 1.0f;
+        beta[e] = splits ? held[e] : beta[e];
+    }
+}
+
 /* One warp: HeadGates of one value head. Tokens past the chunk's length have no decay and beta 0. Sums are in double: their
- * differences stay exact after tokens of strong decay. */
+ * differences stay exact after tokens of strong decay. With a type T beta is split: kBeta is what T holds, kTail has the ratio
+ * as a factor, and so has what follows from `columns`, float[64], which stand for kInBlock then where it is a column's. */
+template <typename T = void>
 __device__ __forceinline__ void compute_gates(const gdn_sm90_prefill &p, const PrepJob &job, int h, const RawGates &raw,
-                                              uint32_t gates, int lane)
+                                              uint32_t gates, int lane, uint32_t columns = 0)
 {
     constexpr double kLog2E = 1.4426950408889634;
     const bool raw_form = p.gate_form == GDN_GATE_RAW;
@@ -172,11 +204,18 @@ __device__ __forceinline__ void compute_gates(const gdn_sm90_prefill &p, const P
     const double first = __shfl_sync(0xffffffffu, G[0], 8 * block);
     const double following = __shfl_sync(0xffffffffu, G[0], (8 * block + 8) % 32);
     const double next = block == kBlocks - 1 ? G_last : following;
+    const float in_block[2] = {static_cast<float>(G[0] - first), static_cast<float>(G[1] - first)};
+    float tail[2] = {exp2_approx(static_cast<float>(next - G[0])), exp2_approx(static_cast<float>(next - G[1]))};
+    if constexpr (!std::is_void<T>::value) {
+        float ratio[2];
+        split_beta<T>(beta, ratio);
+        tail[0] *= ratio[0];
+        tail[1] *= ratio[1];
+        store_shared_float2(columns + 8 * lane, in_block[0] - log2f(ratio[0]), in_block[1] - log2f(ratio[1]));
+    }
     store_shared_float2(gates + HeadGates::kBeta + 8 * lane, beta[0], beta[1]);
-    store_shared_float2(gates + HeadGates::kInBlock + 8 * lane, static_cast<float>(G[0] - first),
-                        static_cast<float>(G[1] - first));
-    store_shared_float2(gates + HeadGates::kTail + 8 * lane, exp2_approx(static_cast<float>(next - G[0])),
-                        exp2_approx(static_cast<float>(next - G[1])));
+    store_shared_float2(gates + HeadGates::kInBlock + 8 * lane, in_block[0], in_block[1]);
+    store_shared_float2(gates + HeadGates::kTail + 8 * lane, tail[0], tail[1]);
     /* Lane 4 r + c: row block r, column block c. */
     const double row_first = __shfl_sync(0xffffffffu, G[0], 8 * (lane / 4 % 4));
     const double column_next = __shfl_sync(0xffffffffu, next, 8 * (lane % 4));

@@ -33,15 +33,16 @@ namespace sm90
 
 /* Normalises both tiles where they lie, rounded, rows past the chunk's length becoming zeros, and writes them as they are
  * to packed_qk: float16 has not the range to leave this to the factors of later sums. */
-template <typename T>
+template <typename T, int kHeadK>
 __device__ __forceinline__ void pack_tiles(const gdn_sm90_prefill &p, const PrepJob &job, uint32_t base)
 {
+    using Tiles = PrepTiles<kHeadK>;
     const int lane = threadIdx.x % 32;
     const int warp = __shfl_sync(0xffffffffu, threadIdx.x / 32, 0);
     const int g = lane / 4, t = lane % 4;
     float k_square[2], q_square[2];
-    square_rows<T>(k_square, base + PrepMap::kK, warp, lane);
-    square_rows<T>(q_square, base + PrepMap::kQ, warp, lane);
+    square_rows<T, kHeadK>(k_square, base + Tiles::kK, warp, lane);
+    square_rows<T, kHeadK>(q_square, base + Tiles::kQ, warp, lane);
 #pragma unroll
     for (int e = 0; e < 2; ++e) {
         const uint32_t at = 4 * (16 * warp + g + 8 * e);
@@ -51,49 +52,50 @@ __device__ __forceinline__ void pack_tiles(const gdn_sm90_prefill &p, const Prep
         }
     }
     __syncthreads();
-    constexpr int kTilePieces = PrepMap::kTile / 16;
+    constexpr int kTilePieces = Tiles::kRowBytes / 16;
 #pragma unroll 1
     for (int i = threadIdx.x; i < 2 * kTilePieces; i += kPrepThreads) {
         const bool is_q = i >= kTilePieces;
-        const int row = i / 8 % kRows; /* eight pieces a row, two halves of columns */
+        const int row = i / 8 % kRows; /* eight pieces a row of a tile */
         const float factor = load_shared_float(base + (is_q ? PrepMap::kQFactor : PrepMap::kKFactor) + 4 * row);
-        const uint4 v = load_shared_16(base + PrepMap::kK + 16 * i);
+        const uint4 v = load_shared_16(base + Tiles::kK + 16 * i);
         uint32_t words[4] = {v.x, v.y, v.z, v.w};
 #pragma unroll
         for (int e = 0; e < 4; ++e) {
             const float2 x = unpack2<T>(words[e]);
             words[e] = row < job.length ? pack2<T>(x.x * factor, x.y * factor) : 0;
         }
-        store_shared_16(base + PrepMap::kK + 16 * i, make_uint4(words[0], words[1], words[2], words[3]));
+        store_shared_16(base + Tiles::kK + 16 * i, make_uint4(words[0], words[1], words[2], words[3]));
     }
     fence_proxy_async();
     __syncthreads();
     if (threadIdx.x == 0 && job.first_head == 0) {
         unsigned char *const packed = p.packed_qk + (static_cast<int64_t>(job.slot) * p.num_k_heads + job.k_head) *
-                                                        static_cast<int64_t>(GDN_SM90_PACKED_BYTES);
-        bulk_store(packed, base + PrepMap::kK, GDN_SM90_PACKED_BYTES);
+                                                        static_cast<int64_t>(GDN_SM90_PACKED_BYTES(kHeadK));
+        bulk_store(packed, base + Tiles::kK, GDN_SM90_PACKED_BYTES(kHeadK));
         bulk_commit();
     }
 }
 
 /* K K^T and Q K^T of normalised rows, the latter times scale, and zero in rows and columns past the chunk's length. Also
  * leaves the rows' factors and squares in shared memory. Has the block's barrier after which the tiles are free. */
-template <typename T>
+template <typename T, int kHeadK>
 __device__ __forceinline__ void compute_grams(const gdn_sm90_prefill &p, int length, uint32_t base, float (&kk)[32],
                                               float (&qk)[32])
 {
+    using Tiles = PrepTiles<kHeadK>;
     const int lane = threadIdx.x % 32;
     const int warp = __shfl_sync(0xffffffffu, threadIdx.x / 32, 0);
     const int g = lane / 4, t = lane % 4;
     const int norm = p.packed_qk ? GDN_QK_NORM_NONE : p.qk_norm; /* packed tiles are normalised ones */
     float q_square[2] = {0.0f, 0.0f};
     wgmma_fence();
-    multiply_tiles<T>(kk, base + PrepMap::kK, base + PrepMap::kK);
-    multiply_tiles<T>(qk, base + PrepMap::kQ, base + PrepMap::kK);
+    multiply_tiles<T, kHeadK>(kk, base + Tiles::kK, base + Tiles::kK);
+    multiply_tiles<T, kHeadK>(qk, base + Tiles::kQ, base + Tiles::kK);
     wgmma_commit();
     wgmma_wait<0>();
     if (norm != GDN_QK_NORM_NONE) {
-        square_rows<T>(q_square, base + PrepMap::kQ, warp, lane);
+        square_rows<T, kHeadK>(q_square, base + Tiles::kQ, warp, lane);
     }
     store_row_factors(p, norm, length, base, warp, lane, kk, q_square);
     __syncthreads();
@@ -145,11 +147,14 @@ __device__ __forceinline__ void store_runs(const gdn_sm90_prefill &p, const Wave
     }
 }
 
-template <typename T>
-__global__ void __launch_bounds__(kPrepThreads, 3) prep_kernel(const __grid_constant__ gdn_sm90_prefill p)
+template <typename T, int kHeadK>
+__global__ void __launch_bounds__(kPrepThreads, PrepTiles<kHeadK>::kPerMultiprocessor)
+    prep_kernel(const __grid_constant__ gdn_sm90_prefill p)
 {
 #ifdef GDN_SM90_HAS_CODE
-    const uint32_t base = shared_memory_base();
+    using Tiles = PrepTiles<kHeadK>;
+    using Split = std::conditional_t<Tiles::kSplitsBeta, T, void>;
+    const uint32_t base = shared_memory_base() - Tiles::kK;
     const int warp = __shfl_sync(0xffffffffu, threadIdx.x / 32, 0);
     const int lane = threadIdx.x % 32;
     if (threadIdx.x == 0) {
@@ -166,38 +171,41 @@ __global__ void __launch_bounds__(kPrepThreads, 3) prep_kernel(const __grid_cons
     PrepJob job = find_job(p, wave, blockIdx.x);
     RawGates raw = load_gates(p, job, warp);
     if (threadIdx.x == 0 && job.number >= 0) {
-        load_tiles(p, job, base);
+        load_tiles<kHeadK>(p, job, base);
     }
     uint32_t parity = 0;
     while (job.number >= 0) {
         if (warp < job.count) {
-            compute_gates(p, job, warp, raw, base + PrepMap::kGates + warp * PrepMap::kGatesBytes, lane);
+            const uint32_t gates = base + PrepMap::kGates + warp * PrepMap::kGatesBytes;
+            compute_gates<Split>(p, job, warp, raw, gates, lane, base + PrepMap::kColumns + warp * kRows * 4);
         }
         float kk[32], qk[32];
         mbarrier_wait(base + PrepMap::kBarrier, parity);
         parity ^= 1;
         if (std::is_same<T, __half>::value && p.packed_qk) {
-            pack_tiles<T>(p, job, base);
+            pack_tiles<T, kHeadK>(p, job, base);
         }
         const PrepJob next = find_job(p, wave, job.number + gridDim.x);
-        compute_grams<T>(p, job.length, base, kk, qk);
+        compute_grams<T, kHeadK>(p, job.length, base, kk, qk);
         if (threadIdx.x == 0 && next.number >= 0) {
             if (p.packed_qk) {
                 bulk_wait_read(); /* the tiles have left */
             }
-            load_tiles(p, next, base);
+            load_tiles<kHeadK>(p, next, base);
         }
         raw = load_gates(p, next, warp);
 
         for (int h = 0; h < job.count; ++h) {
             const uint32_t gates = base + PrepMap::kGates + h * PrepMap::kGatesBytes;
+            const uint32_t columns =
+                Tiles::kSplitsBeta ? base + PrepMap::kColumns + h * kRows * 4 : gates + HeadGates::kInBlock;
             const bool half = fits_half(base, gates, lane);
             if (half) {
-                store_lower<HalfBlocks>(kk, base, gates, warp, lane);
+                store_lower<HalfBlocks>(kk, base, gates, columns, warp, lane);
                 __syncwarp();
                 invert_diagonal<HalfBlocks>(base, warp, lane);
             } else {
-                store_lower<Tf32Blocks>(kk, base, gates, warp, lane);
+                store_lower<Tf32Blocks>(kk, base, gates, columns, warp, lane);
                 __syncwarp();
                 invert_diagonal<Tf32Blocks>(base, warp, lane);
             }
@@ -210,7 +218,7 @@ __global__ void __launch_bounds__(kPrepThreads, 3) prep_kernel(const __grid_cons
             } else {
                 merge_column<T, Tf32Blocks>(base, base + PrepMap::kRecord, gates, warp, lane);
             }
-            store_P<T>(qk, base + PrepMap::kRecord, gates, warp, lane);
+            store_P<T>(qk, base + PrepMap::kRecord, gates, columns, warp, lane);
             if (warp >= 2) {
                 store_decays(base, base + PrepMap::kRecord, gates, threadIdx.x - 64);
             }

@@ -61,16 +61,16 @@ static gdn_status encode_maps(gdn_sm90_prefill *p, const gdn_prefill_run *run, i
         const char *name;
         const void *data;
         const gdn_layout *layout;
-        int32_t heads;
-    } maps[] = {{&p->q_map, "q", args->q, &problem->q, problem->num_k_heads},
-                {&p->k_map, "k", args->k, &problem->k, problem->num_k_heads},
-                {&p->v_map, "v", args->v, &problem->v, problem->num_v_heads},
-                {&p->o_map, "o", args->o, &problem->o, problem->num_v_heads}};
+        int32_t heads, dim;
+    } maps[] = {{&p->q_map, "q", args->q, &problem->q, problem->num_k_heads, problem->head_k_dim},
+                {&p->k_map, "k", args->k, &problem->k, problem->num_k_heads, problem->head_k_dim},
+                {&p->v_map, "v", args->v, &problem->v, problem->num_v_heads, problem->head_v_dim},
+                {&p->o_map, "o", args->o, &problem->o, problem->num_v_heads, problem->head_v_dim}};
     for (size_t i = 0; i < sizeof(maps) / sizeof(maps[0]); i++) {
         /* Without tokens a pointer may be NULL; nothing is read through the map then, but it must be a valid one. */
         const void *const data = maps[i].data != NULL ? maps[i].data : run->workspace;
-        GDN_TRY(gdn_sm90_tensor_map(maps[i].map, maps[i].name, dtype, data, maps[i].heads, tokens, rows, maps[i].layout,
-                                    gdn_row_stride(maps[i].layout, tokens)));
+        GDN_TRY(gdn_sm90_tensor_map(maps[i].map, maps[i].name, dtype, data, maps[i].dim, maps[i].heads, tokens, rows,
+                                    maps[i].layout, gdn_row_stride(maps[i].layout, tokens)));
     }
     return GDN_OK;
 }
@@ -88,6 +88,9 @@ static gdn_status fill(gdn_sm90_prefill *p, const gdn_prefill_run *run)
     p->num_v_heads = problem->num_v_heads;
     p->tiled_heads = problem->head_map == GDN_HEAD_MAP_TILED;
     p->heads_per_group = problem->num_v_heads / problem->num_k_heads;
+    p->head_k_dim = problem->head_k_dim;
+    p->v_tiles = problem->head_v_dim / GDN_SM90_TILE;
+    p->any_dims = problem->head_k_dim != 128 || problem->head_v_dim != 128;
     p->scale = problem->scale;
     p->gate_form = (int32_t)problem->gate_form;
     p->beta_form = (int32_t)problem->beta_form;
@@ -122,12 +125,12 @@ static gdn_status fill(gdn_sm90_prefill *p, const gdn_prefill_run *run)
 static void set_segments(gdn_sm90_prefill *p, const gdn_prefill_run *run, bool one_wave, int32_t num_sms)
 {
     const gdn_choice *const choice = run->choice;
-    const int64_t blocks = 4 * run->args->num_seqs * run->problem->num_v_heads;
+    const int64_t blocks = 2 * p->v_tiles * run->args->num_seqs * run->problem->num_v_heads;
     p->halves_only = choice->param[PARAM_MAX_SEGMENTS] == 1;
     p->halves = choice->param[PARAM_HALVES] != 0 && (one_wave || p->halves_only) && blocks <= num_sms;
     p->max_segments = (int32_t)choice->param[PARAM_MAX_SEGMENTS];
     if (p->halves && p->max_segments < 2) {
-        p->max_segments = gdn_sm90_most_segments(gdn_sm90_max_chunks(run->problem), run->problem->num_v_heads, 1);
+        p->max_segments = 2;
     }
     p->segment_F = (float *)(run->workspace + choice->param[PARAM_SEGMENT_F]);
     p->segment_E = (float *)(run->workspace + choice->param[PARAM_SEGMENT_E]);
@@ -144,17 +147,22 @@ static int64_t longest_sequence(const gdn_prefill_run *run)
     return problem->max_seqlen > 0 && problem->max_seqlen < total ? problem->max_seqlen : total;
 }
 
-/* Whether blocks with all of V are the faster ones. A chunk takes them 1.95 times as long as half of it does (measured where
- * memory bounds both), so there must be enough sequences and heads to fill the multiprocessors without halves, and no sequence
- * so long that its own chunks are what takes the time. The bits are the same. */
-static bool whole_pays(const gdn_prefill_run *run, int32_t num_sms)
+/* Whether blocks with two tiles of V, which those for 128 x 128 and for K = 256 can have, are the faster ones. A chunk takes them
+ * 1.95 times as long as one tile does (measured where memory bounds both), at K = 256 1.45 times (by which the measured rows
+ * were chosen right), so there must be enough sequences and heads to fill the multiprocessors without single tiles, and no
+ * sequence so long that its own chunks are what takes the time. The bits are the same. */
+static bool whole_pays(const gdn_sm90_prefill *p, const gdn_prefill_run *run, int32_t num_sms)
 {
+    const int64_t time = p->head_k_dim == 256 ? 145 : 195; /* in hundredths of one tile's */
+    if ((p->any_dims && p->head_k_dim != 256) || p->v_tiles % 2 != 0) {
+        return false;
+    }
     const int64_t longest = longest_sequence(run);
-    const int64_t share = /* tokens of one head a multiprocessor */
-        run->args->total_tokens * run->problem->num_v_heads / num_sms;
+    const int64_t share = /* tokens of two tiles of a head a multiprocessor */
+        run->args->total_tokens * run->problem->num_v_heads * (p->v_tiles / 2) / num_sms;
     const int64_t half = longest > 2 * share ? longest : 2 * share;
     const int64_t whole = longest > share ? longest : share;
-    return 39 * whole < 20 * half;
+    return time * whole < 100 * half;
 }
 
 /* Whether the fused kernel is the fastest: by what a chunk of the longest, or of the fullest multiprocessor's, sequences takes
@@ -176,7 +184,7 @@ static bool fused_pays(const gdn_prefill_run *run, int32_t num_sms)
 static bool takes_fused(const gdn_sm90_prefill *p, const gdn_prefill_run *run, int64_t slots, int32_t num_sms)
 {
     const int64_t room = run->choice->wave_chunks * GDN_SM90_RECORD_BYTES / GDN_SM90_GATES_BYTES;
-    return p->max_segments == 1 && p->packed_qk == NULL && slots <= room &&
+    return !p->any_dims && p->max_segments == 1 && p->packed_qk == NULL && slots <= room &&
            run->args->num_seqs <= INT32_MAX / (2 * run->problem->num_v_heads) && fused_pays(run, num_sms);
 }
 
@@ -198,8 +206,16 @@ static gdn_status set_checkpoints(gdn_sm90_prefill *p, const gdn_prefill_run *ru
                                     p->row_length, args->num_seqs,      args->total_tokens,
                                     bases};
     p->checkpoints = states_of(&problem->checkpoints, args->checkpoints);
-    p->checkpoint_chunks = problem->checkpoint_interval / GDN_SM90_CHUNK;
     p->num_checkpoints = args->num_checkpoints;
+    p->any_dims = p->any_dims || gdn_sm90_splits_chunks(problem);
+    if (problem->checkpoint_form == GDN_CHECKPOINT_AT) {
+        p->checkpoint_positions = args->checkpoint_positions;
+        p->checkpoint_offsets = args->checkpoint_offsets;
+        p->checkpoint_index_dtype = (int32_t)problem->checkpoint_index_dtype;
+        return GDN_OK;
+    }
+    p->checkpoint_chunks = p->any_dims ? 0 : problem->checkpoint_interval / GDN_SM90_CHUNK;
+    p->checkpoint_interval = problem->checkpoint_interval;
     p->checkpoint_bases = bases;
     return check_launch(gdn_fused_bases_launch(&wanted, run->stream), "sm90 checkpoint bases");
 }
@@ -217,6 +233,31 @@ static gdn_status launch_wave(const gdn_sm90_prefill *p, const gdn_prefill_run *
     return check_launch(gdn_sm90_state_output_launch(p, dtype, num_sms, run->stream), "sm90 state_output");
 }
 
+/* Checkpoints inside a chunk: the state before the chunk, which their entries have, runs over its first tokens. */
+static gdn_status run_checkpoints(const gdn_sm90_prefill *waves, const gdn_prefill_run *run, int64_t slots,
+                                  int32_t num_sms)
+{
+    gdn_sm90_prefill p = *waves;
+    const gdn_choice *const choice = run->choice;
+    const int32_t dtype = (int32_t)run->problem->q.dtype;
+    gdn_chunk *const table = (gdn_chunk *)(run->workspace + choice->param[PARAM_CHECKPOINT_CHUNKS]);
+    GDN_TRY(check_launch(gdn_sm90_checkpoint_chunks_launch(&p, slots, table, run->stream), "sm90 checkpoint_chunks"));
+    p.checkpoint_pass = 1;
+    p.initial_state = p.final_state = p.checkpoints;
+    p.read_slots = p.write_slots = NULL;
+    p.has_initial_state = NULL;
+    p.chunks = table;
+    p.wave = NULL;
+    for (p.wave_begin = 0; p.wave_begin < p.num_checkpoints; p.wave_begin += p.wave_slots) {
+        const int64_t left = p.num_checkpoints - p.wave_begin;
+        p.wave_slots = (int32_t)(left < choice->wave_chunks ? left : choice->wave_chunks);
+        p.heads_per_job = heads_per_job(run->problem, p.wave_slots, num_sms);
+        GDN_TRY(check_launch(gdn_sm90_prep_launch(&p, dtype, num_sms, run->stream), "sm90 prep"));
+        GDN_TRY(check_launch(gdn_sm90_state_only_launch(&p, dtype, num_sms, run->stream), "sm90 state_only"));
+    }
+    return GDN_OK;
+}
+
 static gdn_status run_waves(const gdn_device *device, const gdn_prefill_run *run)
 {
     const gdn_choice *const choice = run->choice;
@@ -224,7 +265,8 @@ static gdn_status run_waves(const gdn_device *device, const gdn_prefill_run *run
     const int32_t num_sms = gdn_cuda_device_of(device)->num_sms;
     gdn_chunk *const chunks = (gdn_chunk *)(run->workspace + choice->param[PARAM_CHUNKS]);
     float *const carry = (float *)(run->workspace + choice->param[PARAM_CARRY]);
-    const size_t carry_floats = (size_t)problem->num_v_heads * GDN_SM90_DIM * GDN_SM90_DIM;
+    const size_t carry_floats =
+        (size_t)problem->num_v_heads * (size_t)problem->head_k_dim * (size_t)problem->head_v_dim;
     const int64_t slots = gdn_sm90_chunk_bound(run->args->total_tokens, run->args->num_seqs);
     int64_t cleared = 0;
     gdn_sm90_prefill p;
@@ -237,7 +279,7 @@ static gdn_status run_waves(const gdn_device *device, const gdn_prefill_run *run
     const bool one_wave = slots <= choice->wave_chunks;
     p.packed_qk = choice->param[PARAM_PACKED] != 0 ? run->workspace + choice->param[PARAM_PACKED] : NULL;
     set_segments(&p, run, one_wave, num_sms);
-    p.whole_V = p.max_segments == 1 && p.packed_qk == NULL && whole_pays(run, num_sms);
+    p.whole_V = p.max_segments == 1 && p.packed_qk == NULL && whole_pays(&p, run, num_sms);
     p.chunks = chunks;
     p.next_item = &chunks[slots].index;
     p.runs = (gdn_sm90_run *)(run->workspace + choice->param[PARAM_RUNS]);
@@ -269,7 +311,9 @@ static gdn_status run_waves(const gdn_device *device, const gdn_prefill_run *run
         GDN_TRY(launch_wave(&p, run, num_sms));
         p.wave_begin += choice->wave_chunks;
     }
-    return GDN_OK;
+    return p.checkpoints.data != NULL && gdn_sm90_splits_chunks(problem) && p.num_checkpoints > 0
+               ? run_checkpoints(&p, run, slots, num_sms)
+               : GDN_OK;
 }
 
 static gdn_status prefill(const gdn_device *device, const gdn_prefill_run *run)

@@ -4,6 +4,7 @@
 #include "../cuda_device.h"
 #include "../cuda_refusal.h"
 #include "prefill.h"
+#include "sm90_workspace.h"
 
 #include <string.h>
 
@@ -45,24 +46,26 @@ bool gdn_sm90_supports(const gdn_device *device, const gdn_problem *problem, gdn
     if (strstr(GDN_CUDA_ARCHITECTURES, "90a") == NULL) {
         return gdn_cuda_refuse(reason, "this build has no code for sm_90a (%s)", GDN_CUDA_ARCHITECTURES);
     }
-    const size_t half = gdn_sm90_state_output_smem(), fused = gdn_sm90_fused_smem();
-    const size_t smem = half > fused ? half : fused;
+    const size_t smem = gdn_sm90_smem();
     if (cuda->shared_bytes_per_block < (int64_t)smem) {
         return gdn_cuda_refuse(reason, "a block may have %lld bytes of shared memory, not %zu",
                                (long long)cuda->shared_bytes_per_block, smem);
     }
-    if (problem->head_k_dim != GDN_SM90_DIM || problem->head_v_dim != GDN_SM90_DIM) {
-        return gdn_cuda_refuse(reason, "head dims %d and %d are not both 128", problem->head_k_dim,
-                               problem->head_v_dim);
+    if (problem->head_k_dim != 64 && problem->head_k_dim != 128 && problem->head_k_dim != 256) {
+        return gdn_cuda_refuse(reason, "head_k_dim %d is not 64, 128 or 256", problem->head_k_dim);
+    }
+    if (problem->head_v_dim % GDN_SM90_TILE != 0) {
+        return gdn_cuda_refuse(reason, "head_v_dim %d is not a multiple of 64", problem->head_v_dim);
     }
     if (!gdn_cuda_takes_16_bit_products(problem, reason)) {
         return false;
     }
-    if (problem->checkpoint_form == GDN_CHECKPOINT_AT) {
-        return gdn_cuda_refuse(reason, "checkpoints at positions: only every n tokens");
+    if (gdn_sm90_splits_chunks(problem) && problem->checkpoints.dtype != GDN_DTYPE_F32) {
+        return gdn_cuda_refuse(reason, "checkpoints inside a chunk of 64 tokens that are not f32");
     }
-    if (problem->checkpoint_form == GDN_CHECKPOINT_EVERY && problem->checkpoint_interval % GDN_SM90_CHUNK != 0) {
-        return gdn_cuda_refuse(reason, "checkpoint_interval %d is not a multiple of 64", problem->checkpoint_interval);
+    if (gdn_sm90_splits_chunks(problem) && problem->max_checkpoints > INT32_MAX) {
+        return gdn_cuda_refuse(reason, "max_checkpoints %lld is more than 31 bits hold",
+                               (long long)problem->max_checkpoints);
     }
     if (problem->max_tokens > MAX_TOKENS || problem->max_seqs > INT32_MAX) {
         return gdn_cuda_refuse(reason, "max_tokens %lld or max_seqs %lld is more than 31 bits hold",

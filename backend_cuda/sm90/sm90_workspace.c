@@ -19,6 +19,12 @@ int32_t gdn_sm90_max_chunks(const gdn_problem *problem)
     return (int32_t)((tokens + GDN_SM90_CHUNK - 1) / GDN_SM90_CHUNK);
 }
 
+bool gdn_sm90_splits_chunks(const gdn_problem *problem)
+{
+    return problem->checkpoint_form == GDN_CHECKPOINT_AT ||
+           (problem->checkpoint_form == GDN_CHECKPOINT_EVERY && problem->checkpoint_interval % GDN_SM90_CHUNK != 0);
+}
+
 int64_t gdn_sm90_wave_count(int64_t slots, int64_t wave_slots, bool segments)
 {
     const int64_t least = segments ? wave_slots - GDN_SM90_MAX_SEGMENT + 1 : wave_slots;
@@ -32,33 +38,42 @@ gdn_status gdn_sm90_book(const gdn_device *device, const gdn_problem *problem, s
     const int64_t bound = gdn_sm90_chunk_bound(problem->max_tokens, problem->max_seqs);
     const int32_t chunks = gdn_sm90_max_chunks(problem);
     /* Of half the multiprocessors' blocks a sequence of two halves must leave room for its own. */
-    const bool halves = problem->num_segments == 0 && 4 * heads <= gdn_cuda_device_of(device)->num_sms;
-    const int32_t with_E = problem->num_segments == 0 ? gdn_sm90_most_segments(chunks, heads, 0) : 1;
-    const bool cut = with_E > 1 || (halves && gdn_sm90_most_segments(chunks, heads, 1) > 1);
+    const int64_t both_halves = 2 * (int64_t)heads * (problem->head_v_dim / GDN_SM90_TILE); /* blocks */
+    const int32_t num_sms = gdn_cuda_device_of(device)->num_sms;
+    const bool halves = problem->num_segments == 0 && both_halves <= num_sms && chunks >= 2 * GDN_SM90_MIN_HALF;
+    /* E has the form of a state: where V is K, blocks of both are alike. */
+    const bool may_cut = problem->num_segments == 0 && problem->head_k_dim == problem->head_v_dim;
+    const int32_t with_E = may_cut ? gdn_sm90_most_segments(chunks, heads) : 1;
+    const bool cut = with_E > 1 || halves;
 
-    const size_t state = GDN_SM90_DIM * GDN_SM90_DIM * sizeof(float);
+    const size_t state = (size_t)problem->head_k_dim * (size_t)problem->head_v_dim * sizeof(float);
     /* Normalisation is folded into factors, for which float16 has not the range: it packs q and k instead. */
     const bool pack = problem->q.dtype == GDN_DTYPE_F16 && problem->qk_norm != GDN_QK_NORM_NONE;
-    const size_t packed = pack ? gdn_size_mul((size_t)problem->num_k_heads, GDN_SM90_PACKED_BYTES) : 0;
+    const size_t packed =
+        pack ? gdn_size_mul((size_t)problem->num_k_heads, GDN_SM90_PACKED_BYTES((size_t)problem->head_k_dim)) : 0;
     const size_t records = gdn_size_mul((size_t)heads, GDN_SM90_RECORD_BYTES);
     const size_t record = records + packed; /* of a slot */
     const size_t entry = gdn_size_mul((size_t)heads, state); /* F, or E, of one segment */
     /* Segments with E have entries by slots, two halves by sequences. */
-    const size_t halved = (size_t)(gdn_cuda_device_of(device)->num_sms / (4 * heads));
+    const size_t halved = (size_t)(num_sms / both_halves);
     const size_t own_entries = !cut ? 0 : with_E > 1 ? 1 : halved;
     const size_t slot_entries = with_E > 1 ? 1 : 0; /* in GDN_SM90_MIN_SEGMENT slots */
     choice->chunk_size = GDN_SM90_CHUNK;
     choice->param[PARAM_MAX_SEGMENTS] = with_E;
-    choice->param[PARAM_HALVES] = halves && cut;
+    choice->param[PARAM_HALVES] = halves;
     /* The schedule clears a slot more than there can be chunks: the fused kernel counts its items there. */
     choice->param[PARAM_CHUNKS] =
         (int64_t)gdn_ledger_book(ledger, "chunk table", gdn_size_mul((size_t)bound + 1, sizeof(gdn_chunk)));
     choice->param[PARAM_RUNS] =
         (int64_t)gdn_ledger_book(ledger, "runs", gdn_size_mul((size_t)problem->max_seqs, sizeof(gdn_sm90_run)));
     choice->param[PARAM_TAKEN] = (int64_t)gdn_ledger_book(ledger, "items taken", 2 * sizeof(uint32_t));
-    if (problem->checkpoint_form != GDN_CHECKPOINT_NONE) {
+    if (problem->checkpoint_form == GDN_CHECKPOINT_EVERY) {
         choice->param[PARAM_BASES] = (int64_t)gdn_ledger_book(ledger, "checkpoint bases",
                                                               gdn_size_mul((size_t)problem->max_seqs, sizeof(int64_t)));
+    }
+    if (gdn_sm90_splits_chunks(problem)) {
+        choice->param[PARAM_CHECKPOINT_CHUNKS] = (int64_t)gdn_ledger_book(
+            ledger, "checkpoint chunks", gdn_size_mul((size_t)problem->max_checkpoints, sizeof(gdn_chunk)));
     }
     choice->param[PARAM_CARRY] = (int64_t)gdn_ledger_book(ledger, "carried states", gdn_size_mul(2, entry));
 

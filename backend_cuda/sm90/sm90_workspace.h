@@ -20,6 +20,7 @@ enum {
     PARAM_WAVES,
     PARAM_PACKED, /* 0: none */
     PARAM_BASES,
+    PARAM_CHECKPOINT_CHUNKS,
     PARAM_MAX_SEGMENTS, /* with E */
     PARAM_HALVES /* two segments, without E, may be asked for */
 };
@@ -29,6 +30,9 @@ int64_t gdn_sm90_chunk_bound(int64_t tokens, int64_t seqs);
 
 /* Most chunks of one sequence. */
 int32_t gdn_sm90_max_chunks(const gdn_problem *problem);
+
+/* Whether checkpoints may lie inside chunks. */
+bool gdn_sm90_splits_chunks(const gdn_problem *problem);
 
 /* Waves that `slots` slots take at most, where a cut may move back to the start of a segment. */
 int64_t gdn_sm90_wave_count(int64_t slots, int64_t wave_slots, bool segments);

@@ -1,6 +1,6 @@
-/* The chain that takes a state from chunk to chunk: what its forms share, and the form that has half of V to itself.
+/* The chain that takes a state from chunk to chunk: what its forms share, and the form that has a tile of V to itself.
  *
- * A warpgroup holds S^T (64 columns of V x 128) as wgmma accumulators, and everything is computed transposed: rounded to 16
+ * A warpgroup holds S^T (64 columns of V x K) as wgmma accumulators, and everything is computed transposed: rounded to 16
  * bits, S^T, R^T and V'^T are A operands as they lie in registers, and K serves as B operand both ways round.
  *
  * The order of the steps is chosen so that no wgmma is in flight across a branch or a loop's back edge: ptxas would
@@ -26,15 +26,15 @@ template <typename T> __device__ __forceinline__ void pack_operand(uint32_t (&a)
 }
 
 /* One warpgroup's share of a chunk, 64 columns of V. */
-template <typename T, Form kForm> struct ChainLane {
-    using Stage = sm90::Stage<kForm>;
+template <typename T, Form kForm, typename D = Usual> struct ChainLane {
+    using Stage = sm90::Stage<kForm, D>;
 
-    int group; /* which of the block's state warpgroups: the half of V, where the block has both */
+    int group; /* which of the block's state warpgroups: the tile of V, where the block has two */
     int warp, lane; /* in the warpgroup */
 
-    /* Adds K S (transposed) for half h of K from the state's operands 4 h.. */
-    __device__ __forceinline__ void multiply_K(float (&x)[32], const uint32_t (&state)[8][4], uint32_t stage,
-                                               int h) const
+    /* Adds K S (transposed) for tile h of K from the state's operands 4 h.. */
+    __device__ __forceinline__ void multiply_K(float (&x)[32], const uint32_t (&state)[4 * D::kKTiles][4],
+                                               uint32_t stage, int h) const
     {
 #pragma unroll
         for (int i = 0; i < 4; ++i) {
@@ -103,7 +103,7 @@ template <typename T, Form kForm> struct ChainLane {
         }
     }
 
-    /* S += (diag(exp(G_C - G_i)) K)^T V' of half h of K. */
+    /* S += (diag(exp(G_C - G_i)) K)^T V' of tile h of K. */
     __device__ __forceinline__ void update(float (&S)[32], const uint32_t (&scaled)[4][4], uint32_t stage, int h) const
     {
 #pragma unroll
@@ -116,7 +116,7 @@ template <typename T, Form kForm> struct ChainLane {
     /* Where this lane reads V^T as an operand of tokens 0..15; those of 16 tokens on are 2048 bytes further. */
     __device__ __forceinline__ uint32_t values(uint32_t stage) const
     {
-        const uint32_t tile = stage + Stage::kV + (kTiles<kForm> == 2 ? group * 8192 : 0);
+        const uint32_t tile = stage + Stage::kV + (kVTiles<kForm> == 2 ? group * 8192 : 0);
         return tile + swizzled(lane / 16 * 8 + lane % 8, 2 * warp + lane / 8 % 2);
     }
 
@@ -145,8 +145,10 @@ template <typename T, Form kForm> struct ChainLane {
     __device__ __forceinline__ void clear_rows(uint32_t stage, int length) const
     {
         for (int i = 8 * length + 32 * warp + lane; i < 8 * GDN_SM90_CHUNK; i += 128) {
-            store_shared_16(stage + Stage::kK + 16 * i, make_uint4(0, 0, 0, 0));
-            store_shared_16(stage + Stage::kK + 8192 + 16 * i, make_uint4(0, 0, 0, 0));
+#pragma unroll
+            for (int h = 0; h < D::kKTiles; ++h) {
+                store_shared_16(stage + Stage::kK + h * 8192 + 16 * i, make_uint4(0, 0, 0, 0));
+            }
         }
         fence_proxy_async();
         named_barrier(1 + group, 128);
@@ -159,24 +161,25 @@ template <typename T, Form kForm> struct ChainLane {
     }
 };
 
-template <typename T, Form kForm> __device__ __forceinline__ ChainLane<T, kForm> chain_lane()
+template <typename T, Form kForm, typename D = Usual> __device__ __forceinline__ ChainLane<T, kForm, D> chain_lane()
 {
     const int warp = __shfl_sync(0xffffffffu, threadIdx.x / 32, 0);
     return {warp / 4 - 1, warp % 4, static_cast<int>(threadIdx.x % 32)};
 }
 
-/* Half of V: with outputs, S and V' go to the output warpgroup through shared memory, which never holds the chain up. */
-template <typename T, Form kForm> class HalfChain
+/* A tile of V: with outputs, S and V' go to the output warpgroup through shared memory, which never holds the chain up. */
+template <typename T, Form kForm, typename D> class HalfChain
 {
-    using Stage = sm90::Stage<kForm>;
-    using StateMap = sm90::StateMap<kForm>;
+    using Stage = sm90::Stage<kForm, D>;
+    using StateMap = sm90::StateMap<kForm, D>;
     static constexpr bool kOutput = kHasOutputs<kForm>;
+    static constexpr int kKTiles = D::kKTiles;
 
   public:
-    float S[2][32]; /* S^T, halves of K */
+    float S[kKTiles][32]; /* S^T, tiles of K */
 
     __device__ __forceinline__ HalfChain(uint32_t base, const Barriers &barriers)
-        : my_(chain_lane<T, kForm>()), base_(base), barriers_(barriers)
+        : my_(chain_lane<T, kForm, D>()), base_(base), barriers_(barriers)
     {
     }
 
@@ -186,9 +189,9 @@ template <typename T, Form kForm> class HalfChain
         return base_ + StateMap::kItems + my_.warp * StateMap::kItemBytes;
     }
 
-    __device__ __forceinline__ int half() const
+    __device__ __forceinline__ int v_tile() const
     {
-        return read_item(item()).half;
+        return read_item(item()).v_tile;
     }
 
     /* At an item's beginning. */
@@ -199,19 +202,23 @@ template <typename T, Form kForm> class HalfChain
     /* An item's first chunk, or one with fewer tokens, up to V', from S alone. */
     __device__ __forceinline__ void start(const StageCursor &cursor, int length)
     {
-        const uint32_t stage = cursor.address<kForm>(base_);
+        const uint32_t stage = cursor.address<kForm, D>(base_);
         mbarrier_wait(barriers_.full(cursor.stage), cursor.parity);
         if (length < GDN_SM90_CHUNK) {
             my_.clear_rows(stage, length);
         }
 #pragma unroll
         for (int i = 0; i < 4; ++i) {
-            pack_operand<T>(state_[i], S[0], i);
-            pack_operand<T>(state_[4 + i], S[1], i);
+#pragma unroll
+            for (int h = 0; h < kKTiles; ++h) {
+                pack_operand<T>(state_[4 * h + i], S[h], i);
+            }
         }
         wgmma_fence();
-        my_.multiply_K(V_, state_, stage, 0);
-        my_.multiply_K(V_, state_, stage, 1);
+#pragma unroll
+        for (int h = 0; h < kKTiles; ++h) {
+            my_.multiply_K(V_, state_, stage, h);
+        }
         wgmma_commit();
         if (kOutput) {
             store_operand();
@@ -224,8 +231,10 @@ template <typename T, Form kForm> class HalfChain
         wgmma_wait<0>();
 #pragma unroll
         for (int i = 0; i < 32; ++i) {
-            S[0][i] *= end;
-            S[1][i] *= end;
+#pragma unroll
+            for (int h = 0; h < kKTiles; ++h) {
+                S[h][i] *= end;
+            }
         }
         multiply_A(stage, v, decay, length, false);
     }
@@ -233,33 +242,30 @@ template <typename T, Form kForm> class HalfChain
     /* S of chunk `cursor`, and the next chunk up to V'. */
     __device__ __forceinline__ void step(const StageCursor &cursor, const StageCursor &following)
     {
-        const uint32_t stage = cursor.address<kForm>(base_), next = following.address<kForm>(base_);
+        const uint32_t stage = cursor.address<kForm, D>(base_), next = following.address<kForm, D>(base_);
         update_state(stage);
         if (kOutput) {
             store_values();
         }
         mbarrier_wait(barriers_.full(following.stage), following.parity);
         const float end = load_shared_float(next + Stage::kEnd);
-        wgmma_wait<1>(); /* the first half of S */
 #pragma unroll
-        for (int i = 0; i < 4; ++i) {
-            pack_operand<T>(state_[i], S[0], i);
-        }
-        wgmma_fence();
-        my_.multiply_K(V_, state_, next, 0);
-        wgmma_commit();
+        for (int h = 0; h < kKTiles; ++h) {
+            wgmma_wait<kKTiles - 1>(); /* tile h of S */
 #pragma unroll
-        for (int i = 0; i < 32; ++i) {
-            S[0][i] *= end;
-        }
-        wgmma_wait<1>(); /* the second */
+            for (int i = 0; i < 4; ++i) {
+                pack_operand<T>(state_[4 * h + i], S[h], i);
+            }
+            wgmma_fence();
+            my_.multiply_K(V_, state_, next, h);
+            wgmma_commit();
+            if (h < kKTiles - 1) {
 #pragma unroll
-        for (int i = 0; i < 4; ++i) {
-            pack_operand<T>(state_[4 + i], S[1], i);
+                for (int i = 0; i < 32; ++i) {
+                    S[h][i] *= end;
+                }
+            }
         }
-        wgmma_fence();
-        my_.multiply_K(V_, state_, next, 1);
-        wgmma_commit();
         float2 decay[8];
         my_.load_factors(decay, next + Stage::kDecayK);
         uint32_t v[4][4];
@@ -275,7 +281,7 @@ template <typename T, Form kForm> class HalfChain
     /* S of chunk `cursor`, the last one before something else; `length` rows of it are the sequence's. */
     __device__ __forceinline__ void finish(const StageCursor &cursor, int)
     {
-        update_state(cursor.address<kForm>(base_));
+        update_state(cursor.address<kForm, D>(base_));
         if (kOutput) {
             store_values();
         }
@@ -294,21 +300,22 @@ template <typename T, Form kForm> class HalfChain
     }
 
   private:
-    /* Queues the update of S, a half of K a group. */
+    /* Queues the update of S, a tile of K a group. */
     __device__ __forceinline__ void update_state(uint32_t stage)
     {
         uint32_t scaled[4][4];
         my_.scale_values(scaled, V_, to_end_);
         wgmma_fence();
-        my_.update(S[0], scaled, stage, 0);
-        wgmma_commit();
-        my_.update(S[1], scaled, stage, 1);
-        wgmma_commit();
+#pragma unroll
+        for (int h = 0; h < kKTiles; ++h) {
+            my_.update(S[h], scaled, stage, h);
+            wgmma_commit();
+        }
     }
 
-    /* V' = A' (V - Gamma K S), where V_ is K S on entry; meanwhile the second half of S is scaled, if it is not yet. */
+    /* V' = A' (V - Gamma K S), where V_ is K S on entry; meanwhile the last tile of S is scaled, if it is not yet. */
     __device__ __forceinline__ void multiply_A(uint32_t stage, const uint32_t (&v)[4][4], const float2 (&decay)[8],
-                                               int length, bool scale_second)
+                                               int length, bool scale_last)
     {
         uint32_t R[4][4];
         my_.residual(R, V_, v, decay, length);
@@ -317,11 +324,11 @@ template <typename T, Form kForm> class HalfChain
         my_.multiply_triangle(x, R, stage + Stage::kA);
         wgmma_commit();
         my_.load_factors(to_end_, stage + Stage::kDecayEnd);
-        if (scale_second) {
+        if (scale_last) {
             const float end = load_shared_float(stage + Stage::kEnd);
 #pragma unroll
             for (int i = 0; i < 32; ++i) {
-                S[1][i] *= end;
+                S[kKTiles - 1][i] *= end;
             }
         }
         wgmma_wait<0>();
@@ -358,7 +365,7 @@ template <typename T, Form kForm> class HalfChain
             mbarrier_wait(barriers_.state_free(), (chunk_ - 1) & 1);
         }
 #pragma unroll
-        for (int i = 0; i < 8; ++i) {
+        for (int i = 0; i < 4 * kKTiles; ++i) {
             stmatrix_x4(base_ + StateMap::kS + i / 4 * 8192 + swizzled(my_.operand_row(), 2 * (i % 4) + my_.lane / 16),
                         state_[i]);
         }
@@ -367,9 +374,9 @@ template <typename T, Form kForm> class HalfChain
     }
 
     float V_[32]; /* (K S)^T, then V'^T */
-    uint32_t state_[8][4]; /* S^T in 16 bits */
+    uint32_t state_[4 * kKTiles][4]; /* S^T in 16 bits */
     float2 to_end_[8]; /* exp(G_C - G_i) */
-    ChainLane<T, kForm> my_;
+    ChainLane<T, kForm, D> my_;
     uint32_t base_;
     Barriers barriers_;
     int chunk_ = 0; /* chunks done so far, in all items */

@@ -12,10 +12,10 @@ namespace gdn
 namespace sm90
 {
 
-/* Writes item `number` of the wave's to shared memory, if there is one: by sequence, segment, value head and half, and
+/* Writes item `number` of the wave's to shared memory, if there is one: by sequence, segment, value head and tile of V, and
  * without outputs by F and E. Of a sequence that is not cut, the part in this wave is segment 0; without outputs it has no
  * items, nor has a sequence's last segment. */
-template <Form kForm>
+template <Form kForm, typename D>
 __device__ __forceinline__ bool find_item(const gdn_sm90_prefill &p, int first_seq, unsigned number, uint32_t found)
 {
     /* Word by word, as they are known: the copy warp has few registers. */
@@ -24,16 +24,28 @@ __device__ __forceinline__ bool find_item(const gdn_sm90_prefill &p, int first_s
     };
     constexpr bool kOutput = kHasOutputs<kForm>;
     bool multiplier = false; /* E */
-    if (!kOutput) {
+    if (!kOutput && !is_checkpoint_pass<D>(p)) {
         multiplier = number % 2 != 0;
         number /= 2;
     }
-    constexpr unsigned kHalves = 2 / kTiles<kForm>;
-    put(offsetof(Item, half), number % kHalves);
-    number /= kHalves;
+    const unsigned blocks = D::v_tiles(p) / kVTiles<kForm>;
+    put(offsetof(Item, v_tile), number % blocks * kVTiles<kForm>);
+    number /= blocks;
     put(offsetof(Item, head), number % p.num_v_heads);
     number /= p.num_v_heads;
     put(kItemSegment, static_cast<int>(number));
+    if (!kOutput && is_checkpoint_pass<D>(p)) { /* a slot a segment */
+        const gdn_chunk chunk = wave_of(p).chunks[number];
+        put(offsetof(Item, chunks), 0);
+        put(offsetof(Item, tail), chunk.length);
+        put(offsetof(Item, seq), static_cast<int>(p.wave_begin + number)); /* whose state it is */
+        put(offsetof(Item, token), p.equal_length ? chunk.index * GDN_SM90_CHUNK : static_cast<int>(chunk.token));
+        put(offsetof(Item, row), p.equal_length ? chunk.seq : 0);
+        put(offsetof(Item, source), kPlaceCaller);
+        put(offsetof(Item, target), kPlaceCaller);
+        put(offsetof(Item, first_slot), static_cast<int>(number));
+        return chunk.length > 0;
+    }
     const int seq = first_seq + static_cast<int>(number / p.max_segments);
     const int segment = static_cast<int>(number % p.max_segments);
     put(offsetof(Item, seq), seq);
@@ -49,7 +61,7 @@ __device__ __forceinline__ bool find_item(const gdn_sm90_prefill &p, int first_s
     bool halves = false; /* what is in the wave is cut in two, and is one piece with what is before and after it */
     if (kForm != Form::kWhole && p.max_segments > 1) {
         const int chunks = sequence_chunks(p, seq);
-        length = gdn_sm90_segment_chunks(chunks, p.num_v_heads);
+        length = D::kAny && p.halves_only ? chunks : gdn_sm90_segment_chunks(chunks, p.num_v_heads);
         if (length < chunks) {
             begin = segment * length;
             end = min(begin + length, chunks);
@@ -95,7 +107,7 @@ __device__ __forceinline__ bool find_item(const gdn_sm90_prefill &p, int first_s
 }
 
 /* One thread: loads items' chunks into the ring. */
-template <Form kForm> class StageLoader
+template <Form kForm, typename D> class StageLoader
 {
   public:
     __device__ __forceinline__ StageLoader(uint32_t base, const Barriers &barriers) : base_(base), barriers_(barriers)
@@ -105,18 +117,18 @@ template <Form kForm> class StageLoader
     /* The item at an address in shared memory. */
     __device__ __forceinline__ void load(const gdn_sm90_prefill &p, uint32_t found)
     {
-        using S = Stage<kForm>;
+        using S = Stage<kForm, D>;
         const Item item = read_item(found);
         const int k_head = p.tiled_heads ? item.head % p.num_k_heads : item.head / p.heads_per_group;
         /* Outside the tensor v reads as zeros, which is what E's recurrence wants. */
-        const int v_row = item.target == kPlaceE ? rows_of(p) : item.row;
-        const int v0 = item.half * GDN_SM90_HALF;
+        const bool reads_v = (D::kPlain && kHasOutputs<kForm>) || item.target != kPlaceE;
+        const int v_row = reads_v ? item.row : rows_of(p);
         const int total = item.total();
         int token = item.token;
         const unsigned char *record = p.records + (static_cast<int64_t>(item.first_slot) * p.num_v_heads + item.head) *
                                                       static_cast<int64_t>(GDN_SM90_RECORD_BYTES);
         const unsigned char *packed = p.packed_qk + (static_cast<int64_t>(item.first_slot) * p.num_k_heads + k_head) *
-                                                        static_cast<int64_t>(GDN_SM90_PACKED_BYTES);
+                                                        static_cast<int64_t>(GDN_SM90_PACKED_BYTES(D::kK));
         for (int c = 0; c < total || c == 0; ++c) {
             const uint32_t stage = next_stage();
             const uint32_t full = this->full();
@@ -128,22 +140,31 @@ template <Form kForm> class StageLoader
             } else {
                 mbarrier_arrive_expect(full, S::kLoaded);
                 if (kForm != Form::kWhole && p.packed_qk) {
-                    bulk_load(stage + S::kK, packed, 16384, full);
+                    bulk_load(stage + S::kK, packed, D::kRowBytes, full);
                 } else {
-                    tensor_load(stage + S::kK, &p.k_map, 0, k_head, token, item.row, full);
-                    tensor_load(stage + S::kK + 8192, &p.k_map, 64, k_head, token, item.row, full);
+#pragma unroll(D::kPlain ? 1 : D::kKTiles)
+                    for (int h = 0; h < D::kKTiles; ++h) {
+                        tensor_load(stage + S::kK + h * 8192, &p.k_map, 64 * h, k_head, token, item.row, full);
+                    }
                 }
+                /* Read again where registers are fewest. */
+                const int v_tile = D::kPlain ? load_shared_u32(found + offsetof(Item, v_tile)) : item.v_tile;
+                const int v0 = v_tile * GDN_SM90_TILE;
                 tensor_load(stage + S::kV, &p.v_map, v0, item.head, token, v_row, full);
                 if (kForm == Form::kWhole) {
-                    tensor_load(stage + S::kV + 8192, &p.v_map, GDN_SM90_HALF, item.head, token, v_row, full);
+                    /* Of V = 128 v0 is the first tile. */
+                    tensor_load(stage + S::kV + 8192, &p.v_map, (D::kAny ? v0 : 0) + GDN_SM90_TILE, item.head, token,
+                                v_row, full);
                 }
                 if (kHasOutputs<kForm>) {
                     bulk_load(stage + S::kA, record, GDN_SM90_RECORD_USED, full);
                     if (kForm != Form::kWhole && p.packed_qk) {
-                        bulk_load(stage + S::kQ, packed + 16384, 16384, full);
+                        bulk_load(stage + S::kQ, packed + D::kRowBytes, D::kRowBytes, full);
                     } else {
-                        tensor_load(stage + S::kQ, &p.q_map, 0, k_head, token, item.row, full);
-                        tensor_load(stage + S::kQ + 8192, &p.q_map, 64, k_head, token, item.row, full);
+#pragma unroll(D::kPlain ? 1 : D::kKTiles)
+                        for (int h = 0; h < D::kKTiles; ++h) {
+                            tensor_load(stage + S::kQ + h * 8192, &p.q_map, 64 * h, k_head, token, item.row, full);
+                        }
                     }
                 } else {
                     bulk_load(stage + S::kA, record + GDN_SM90_RECORD_A, 8192, full);
@@ -151,7 +172,7 @@ template <Form kForm> class StageLoader
                 }
             }
             record += static_cast<int64_t>(p.num_v_heads) * GDN_SM90_RECORD_BYTES;
-            packed += static_cast<int64_t>(p.num_k_heads) * GDN_SM90_PACKED_BYTES;
+            packed += static_cast<int64_t>(p.num_k_heads) * GDN_SM90_PACKED_BYTES(D::kK);
             token += GDN_SM90_CHUNK;
             ++uses_;
         }
@@ -162,7 +183,7 @@ template <Form kForm> class StageLoader
     {
         Item none = {};
         none.chunks = -1;
-        store_item(next_stage() + Stage<kForm>::kItem, none);
+        store_item(next_stage() + Stage<kForm, D>::kItem, none);
         mbarrier_arrive(full());
     }
 
@@ -175,17 +196,17 @@ template <Form kForm> class StageLoader
     /* The barrier of the stage that next_stage gave. */
     __device__ __forceinline__ uint32_t full() const
     {
-        return barriers_.full(uses_ % kStages);
+        return barriers_.full(uses_ % D::kStages);
     }
 
     /* Waits for the next stage to be free. */
     __device__ __forceinline__ uint32_t next_stage() const
     {
-        const int stage = uses_ % kStages;
-        if (uses_ >= kStages) {
-            mbarrier_wait(barriers_.empty(stage), ((uses_ / kStages) & 1) ^ 1);
+        const int stage = uses_ % D::kStages;
+        if (uses_ >= D::kStages) {
+            mbarrier_wait(barriers_.empty(stage), ((uses_ / D::kStages) & 1) ^ 1);
         }
-        return base_ + stage * Stage<kForm>::kBytes;
+        return base_ + stage * Stage<kForm, D>::kBytes;
     }
 
     uint32_t base_;
@@ -196,21 +217,25 @@ template <Form kForm> class StageLoader
 /* One warp: this block's items. The first has the block's number; each of the others is the next that no block has taken, so
  * that blocks with short ones take more. Items that are not there are passed over by segments: their lengths differ, and
  * numbers run to the most that a sequence may have. */
-template <Form kForm>
+template <Form kForm, typename D>
 __device__ __forceinline__ void load_items(const gdn_sm90_prefill &p, uint32_t base, const Barriers &barriers)
 {
-    using Map = StateMap<kForm>;
+    using Map = StateMap<kForm, D>;
     const int lane = threadIdx.x % 32;
-    const auto per_segment = [&p]() { return p.num_v_heads * (2u / kTiles<kForm>)*(kHasOutputs<kForm> ? 1 : 2); };
+    const auto per_segment = [&p]() {
+        const unsigned blocks = D::v_tiles(p) / kVTiles<kForm>;
+        return p.num_v_heads * blocks * (kHasOutputs<kForm> || is_checkpoint_pass<D>(p) ? 1 : 2);
+    };
     {
         const WaveSequences sequences = sequences_of(p, wave_of(p));
+        const int segments = is_checkpoint_pass<D>(p) ? p.wave_slots : sequences.count * p.max_segments;
         if (lane == 0) {
-            store_shared_u32(base + Map::kItemCount, sequences.count * p.max_segments * per_segment());
+            store_shared_u32(base + Map::kItemCount, segments * per_segment());
             store_shared_u32(base + Map::kFirstSequence, sequences.first);
         }
         __syncwarp();
     }
-    StageLoader<kForm> loader(base, barriers);
+    StageLoader<kForm, D> loader(base, barriers);
     unsigned number = blockIdx.x;
     for (;;) {
         const unsigned items = load_shared_u32(base + Map::kItemCount);
@@ -220,15 +245,15 @@ __device__ __forceinline__ void load_items(const gdn_sm90_prefill &p, uint32_t b
         /* Lane 0 looks for the item, the others for its like of the segments after it. */
         const unsigned mine = number + lane * per_segment();
         const bool there =
-            mine < items && find_item<kForm>(p, static_cast<int>(load_shared_u32(base + Map::kFirstSequence)), mine,
-                                             base + Map::kFound + lane * Map::kItemBytes);
+            mine < items && find_item<kForm, D>(p, static_cast<int>(load_shared_u32(base + Map::kFirstSequence)), mine,
+                                                base + Map::kFound + lane * Map::kItemBytes);
         const unsigned found = __ballot_sync(0xffffffffu, there);
         const unsigned nearest = found != 0 ? __ffs(static_cast<int>(found)) - 1 : 32;
         if (lane == 0) {
             unsigned *const taken = p.taken + kHasOutputs<kForm>;
             if (there) {
                 loader.load(p, base + Map::kFound + nearest * Map::kItemBytes); /* 0: this costs no register */
-            } else if (kHasOutputs<kForm> || number % 2 == 0) {
+            } else if (kHasOutputs<kForm> || is_checkpoint_pass<D>(p) || number % 2 == 0) {
                 /* Where F is not there, nothing of its segment is; E alone is missing of a sequence's first one. */
                 const unsigned next = (load_shared_u32(base + Map::kFound + kItemSegment) + nearest) * per_segment();
                 if (next > gridDim.x) {
@@ -244,16 +269,16 @@ __device__ __forceinline__ void load_items(const gdn_sm90_prefill &p, uint32_t b
     }
 }
 
-/* One warp: O tiles from shared to device memory, of both buffers in turn or, where all of V is a block's, of one half. Full
- * tiles go by the copy engine; of a shorter one only its rows, since the rows after them are another sequence's. */
-template <Form kForm>
+/* One warp: O tiles from shared to device memory, of both buffers in turn or, where state warpgroups make them, of one tile of
+ * V. Full tiles go by the copy engine; of a shorter one only its rows, since the rows after them are another sequence's. */
+template <Form kForm, typename D = Usual>
 __device__ __forceinline__ void store_outputs(const gdn_sm90_prefill &p, uint32_t base, const Barriers &barriers,
-                                              int half)
+                                              int first)
 {
-    using Map = StateMap<kForm>;
-    constexpr bool kInTurn = kForm == Form::kHalf;
+    using Map = StateMap<kForm, D>;
+    constexpr bool kInTurn = kApart<kForm, D>;
     const int lane = threadIdx.x % 32;
-    int buffer = half;
+    int buffer = first;
     for (uint32_t parity = 0;; parity ^= kInTurn ? buffer : 1, buffer ^= kInTurn) {
         mbarrier_wait(barriers.output(buffer), parity);
         const Output output = load_output(base + Map::kOutputs + 16 * buffer);
@@ -261,8 +286,8 @@ __device__ __forceinline__ void store_outputs(const gdn_sm90_prefill &p, uint32_
             break;
         }
         const uint32_t tile = base + Map::kO + 8192 * buffer;
-        const int head = output.head_half / 2;
-        const int v0 = output.head_half % 2 * GDN_SM90_HALF;
+        const int head = output.tile / D::v_tiles(p);
+        const int v0 = output.tile % D::v_tiles(p) * GDN_SM90_TILE;
         if (output.length == GDN_SM90_CHUNK) {
             if (lane == 0) {
                 fence_proxy_async(); /* the tile was written by ordinary stores */

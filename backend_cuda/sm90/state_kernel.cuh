@@ -6,13 +6,13 @@
  *     O  = scale Gamma Q S + P V'
  *     S  = exp(G_C) S + (diag(exp(G_C - G_i)) K)^T V'
  *
- * A block works off items, each a segment of a sequence for one value head and half of V, or all of it:
+ * A block works off items, each a segment of a sequence for one value head and a tile of V, or two:
  *
  *                   state_only           state_output, half         state_output, whole
  *     warp 0        finds the block's items, loads their chunks into a ring of three stages
- *     warp 1, 2                          1: stores O                each stores a half's O
- *     warps 4..7    state                state                      state and outputs of a half
- *     warps 8..11                        outputs                    the same of the other half
+ *     warp 1, 2                          1: stores O                each stores a tile's O
+ *     warps 4..7    state                state                      state and outputs of a tile
+ *     warps 8..11                        outputs                    the same of the other one
  *
  * docs/kernels/sm90.md has the pipeline's chart, the register budgets, and when which form is taken.
  */
@@ -20,6 +20,7 @@
 #define GDN_CUDA_SM90_STATE_KERNEL_CUH
 
 #include "item_state.cuh"
+#include "plain_chain.cuh"
 #include "state_copy.cuh"
 #include "whole_chain.cuh"
 
@@ -30,39 +31,50 @@ namespace sm90
 
 /* Registers a thread of each warpgroup; a block starts with an even share, 168, or 128 where two blocks are on a
  * multiprocessor. */
-template <Form kForm> struct StateBlock {
+template <Form kForm, bool kPlain> struct StateBlock {
     static constexpr int kThreads = 384;
     static constexpr int kPerMultiprocessor = 1;
     static constexpr int kCopyRegisters = 56;
     static constexpr int kStateRegisters = 240;
     static constexpr int kOutputRegisters = 152;
 };
-template <> struct StateBlock<Form::kWhole> {
+template <bool kPlain> struct StateBlock<Form::kWhole, kPlain> {
     static constexpr int kThreads = 384;
     static constexpr int kPerMultiprocessor = 1;
     static constexpr int kCopyRegisters = 24;
     static constexpr int kStateRegisters = 240;
     static constexpr int kOutputRegisters = 0;
 };
-template <> struct StateBlock<Form::kStateOnly> {
+template <> struct StateBlock<Form::kStateOnly, false> {
     static constexpr int kThreads = 256;
     static constexpr int kPerMultiprocessor = 2;
     static constexpr int kCopyRegisters = 48;
     static constexpr int kStateRegisters = 208;
     static constexpr int kOutputRegisters = 0;
 };
+struct PlainBlock { /* one state warpgroup: there are registers for all */
+    static constexpr int kThreads = 256;
+    static constexpr int kPerMultiprocessor = 1;
+    static constexpr int kCopyRegisters = 0;
+    static constexpr int kStateRegisters = 0;
+    static constexpr int kOutputRegisters = 0;
+};
+template <> struct StateBlock<Form::kStateOnly, true> : PlainBlock {
+};
+template <> struct StateBlock<Form::kHalf, true> : PlainBlock {
+};
 static_assert(56 + 240 + 152 <= 3 * 168 && 24 + 2 * 240 <= 3 * 168 && 48 + 208 <= 2 * 128,
               "what the blocks started with");
 
 /* A state warpgroup: the block's items, one after the other. */
-template <typename Chain, Form kForm>
+template <typename Chain, Form kForm, typename D>
 __device__ __forceinline__ void advance_states(const gdn_sm90_prefill &p, uint32_t base, const Barriers &barriers)
 {
     Chain chain(base, barriers);
     StageCursor cursor;
     for (;;) {
         mbarrier_wait(barriers.full(cursor.stage), cursor.parity);
-        const uint32_t header = cursor.address<kForm>(base) + Stage<kForm>::kItem;
+        const uint32_t header = cursor.address<kForm, D>(base) + Stage<kForm, D>::kItem;
         const ItemCounts counts = read_counts(header);
         if (counts.chunks < 0) {
             break;
@@ -72,46 +84,62 @@ __device__ __forceinline__ void advance_states(const gdn_sm90_prefill &p, uint32
             copy_item(chain.item(), header); /* which outlives the stage */
         }
         __syncwarp();
-        load_item_state<kForm>(p, read_item(chain.item()), chain.half(), chain.S);
+        load_item_state<kForm, D>(p, read_item(chain.item()), chain.v_tile(), chain.S);
         if (counts.total() == 0) {
             chain.release(cursor);
-            cursor.advance();
+            cursor.advance<D>();
         }
         chain.open();
         /* The full chunks, up to one after which the state is wanted; then a shorter last one, whose tiles must be cleaned
          * first. */
         for (int done = 0;;) {
+            if constexpr (D::kAny && kHasOutputs<kForm>) {
+                store_checkpoints<D>(p, read_item(chain.item()), chain.v_tile(), done, chain.S);
+            }
             const ItemCounts item = read_counts(chain.item()); /* read again: there are no registers to keep it in */
             if (done == item.total()) {
                 break;
             }
             const int length = done < item.chunks ? GDN_SM90_CHUNK : item.tail;
-            const int chunks = done < item.chunks ? chunks_to_stop(p, item.index + done, item.chunks - done) : 1;
-            chain.start(cursor, length);
-            for (int c = 1; c < chunks; ++c) {
-                StageCursor following = cursor;
-                following.advance();
-                chain.step(cursor, following);
-                cursor = following;
+            const int chunks = done < item.chunks
+                                   ? chunks_to_stop<kForm, D>(p, chain.item(), item.index + done, item.chunks - done)
+                                   : 1;
+            if constexpr (D::kPlain) {
+                if (length < GDN_SM90_CHUNK) {
+                    chain.clean(cursor, length);
+                }
+#pragma unroll 1
+                for (int c = 0; c < chunks; ++c) {
+                    chain.chunk(p, cursor, done + c, length);
+                    cursor.advance<D>();
+                }
+            } else {
+                chain.start(cursor, length);
+                for (int c = 1; c < chunks; ++c) {
+                    StageCursor following = cursor;
+                    following.advance<D>();
+                    chain.step(cursor, following);
+                    cursor = following;
+                }
+                chain.finish(cursor, length);
+                cursor.advance<D>();
             }
-            chain.finish(cursor, length);
-            cursor.advance();
             done += chunks;
-            if (kHasOutputs<kForm> && length == GDN_SM90_CHUNK) {
-                store_checkpoint(p, read_item(chain.item()), chain.half(), done, chain.S);
+            if (!D::kAny && kHasOutputs<kForm> && length == GDN_SM90_CHUNK) {
+                store_checkpoint<D>(p, read_item(chain.item()), chain.v_tile(), done, chain.S);
             }
         }
-        store_item_state<kForm>(p, read_item(chain.item()), chain.half(), chain.S);
+        store_item_state<kForm, D>(p, read_item(chain.item()), chain.v_tile(), chain.S);
     }
     chain.close();
 }
 
 /* The output warpgroup of state_output, half: O = Gamma Q S + P V' of every chunk that the state warpgroup has done. */
-template <typename T>
+template <typename T, typename D>
 __device__ __forceinline__ void compute_outputs(const gdn_sm90_prefill &p, uint32_t base, const Barriers &barriers)
 {
-    using Stage = sm90::Stage<Form::kHalf>;
-    using StateMap = sm90::StateMap<Form::kHalf>;
+    using Stage = sm90::Stage<Form::kHalf, D>;
+    using StateMap = sm90::StateMap<Form::kHalf, D>;
     const int lane = threadIdx.x % 32;
     const int warp = __shfl_sync(0xffffffffu, threadIdx.x / 32 % 4, 0);
     const int g = lane / 4;
@@ -119,40 +147,44 @@ __device__ __forceinline__ void compute_outputs(const gdn_sm90_prefill &p, uint3
     int chunk = 0; /* done so far, in all items */
     for (;;) {
         mbarrier_wait(barriers.full(cursor.stage), cursor.parity);
-        const Item item = read_item(cursor.address<Form::kHalf>(base) + Stage::kItem);
-        const ItemCounts counts = read_counts(cursor.address<Form::kHalf>(base) + Stage::kItem);
+        const Item item = read_item(cursor.address<Form::kHalf, D>(base) + Stage::kItem);
+        const ItemCounts counts = read_counts(cursor.address<Form::kHalf, D>(base) + Stage::kItem);
         const int total = counts.total();
         if (total <= 0) {
             if (counts.chunks < 0) {
                 break;
             }
             warp_arrive(barriers.empty(cursor.stage), lane);
-            cursor.advance();
+            cursor.advance<D>();
         }
         for (int c = 0; c < total; ++c) {
             const int buffer = chunk & 1;
-            const uint32_t stage = cursor.address<Form::kHalf>(base);
+            const uint32_t stage = cursor.address<Form::kHalf, D>(base);
             const uint32_t values = base + StateMap::kNewV + buffer * 8192;
             const uint32_t tile = base + StateMap::kO + buffer * 8192;
             mbarrier_wait(barriers.full(cursor.stage), cursor.parity);
             const float decay_low = load_shared_float(stage + Stage::kDecayQ + 4 * (16 * warp + g));
             const float decay_high = load_shared_float(stage + Stage::kDecayQ + 4 * (16 * warp + g + 8));
-            /* Half of Q S while the chain finds V', the rest when it has: all of it at once would hold up A' R. */
+            /* Half of Q S while the chain finds V', the rest when it has: all of it at once would hold up A' R, except at
+             * K = 64. */
             mbarrier_wait(barriers.state(), chunk & 1);
             fence_proxy_async();
+            const auto wait_values = [&barriers, chunk]() {
+                mbarrier_wait(barriers.values(), chunk & 1);
+                fence_proxy_async();
+            };
             float O[32];
 #pragma unroll
-            for (int half = 0; half < 2; ++half) {
-                if (half == 1) {
-                    mbarrier_wait(barriers.values(), chunk & 1);
-                    fence_proxy_async();
+            for (int h = 0; h < D::kKTiles; ++h) {
+                if (2 * h == D::kKTiles) {
+                    wait_values();
                 }
                 wgmma_fence();
 #pragma unroll
                 for (int i = 0; i < 4; ++i) {
-                    const uint32_t offset = half * 8192 + i * 32;
+                    const uint32_t offset = h * 8192 + i * 32;
                     wgmma_ss<T>(O, wgmma_operand(stage + Stage::kQ) + wgmma_offset(offset),
-                                wgmma_operand(base + StateMap::kS) + wgmma_offset(offset), half + i > 0);
+                                wgmma_operand(base + StateMap::kS) + wgmma_offset(offset), h + i > 0);
                 }
                 wgmma_commit();
             }
@@ -164,6 +196,9 @@ __device__ __forceinline__ void compute_outputs(const gdn_sm90_prefill &p, uint3
                 O[4 * n + 1] *= decay_low;
                 O[4 * n + 2] *= decay_high;
                 O[4 * n + 3] *= decay_high;
+            }
+            if (D::kKTiles == 1) {
+                wait_values();
             }
             wgmma_fence();
 #pragma unroll
@@ -186,13 +221,14 @@ __device__ __forceinline__ void compute_outputs(const gdn_sm90_prefill &p, uint3
             }
             if (warp == 0 && lane == 0) {
                 const int length = c < item.chunks ? GDN_SM90_CHUNK : item.tail;
-                store_output(base + StateMap::kOutputs + 16 * buffer,
-                             {2 * item.head + item.half, item.token + c * GDN_SM90_CHUNK, item.row, length});
+                store_output(
+                    base + StateMap::kOutputs + 16 * buffer,
+                    {D::v_tiles(p) * item.head + item.v_tile, item.token + c * GDN_SM90_CHUNK, item.row, length});
             }
             __syncwarp();
             warp_arrive(barriers.output(buffer), lane);
             ++chunk;
-            cursor.advance();
+            cursor.advance<D>();
         }
     }
     const int buffer = chunk & 1;
@@ -206,37 +242,44 @@ __device__ __forceinline__ void compute_outputs(const gdn_sm90_prefill &p, uint3
     warp_arrive(barriers.output(buffer), lane);
 }
 
-template <typename T, Form kForm>
-__global__ void __launch_bounds__(StateBlock<kForm>::kThreads, StateBlock<kForm>::kPerMultiprocessor)
+template <typename T, Form kForm, typename D>
+__global__ void __launch_bounds__(StateBlock<kForm, D::kPlain>::kThreads,
+                                  StateBlock<kForm, D::kPlain>::kPerMultiprocessor)
     state_kernel(const __grid_constant__ gdn_sm90_prefill p)
 {
 #ifdef GDN_SM90_HAS_CODE
-    using Block = StateBlock<kForm>;
+    using Block = StateBlock<kForm, D::kPlain>;
     const uint32_t base = shared_memory_base();
-    const Barriers barriers = {base + StateMap<kForm>::kBarriers};
+    const Barriers barriers = {base + StateMap<kForm, D>::kBarriers};
     const int warpgroup = __shfl_sync(0xffffffffu, threadIdx.x / 128, 0);
     if (threadIdx.x == 0) {
-        barriers.init(kHasOutputs<kForm>);
+        barriers.init(kVTiles<kForm> == 2 || kApart<kForm, D> ? 8 : 4);
     }
     __syncthreads();
     if (warpgroup == 0) {
-        registers_release<Block::kCopyRegisters>();
+        if constexpr (Block::kCopyRegisters > 0) {
+            registers_release<Block::kCopyRegisters>();
+        }
         const int warp = __shfl_sync(0xffffffffu, threadIdx.x / 32, 0);
         if (warp == 0) {
-            load_items<kForm>(p, base, barriers);
-        } else if (kHasOutputs<kForm> && warp <= kTiles<kForm>) {
-            store_outputs<kForm>(p, base, barriers, warp - 1);
+            load_items<kForm, D>(p, base, barriers);
+        } else if (kHasOutputs<kForm> && warp <= kVTiles<kForm>) {
+            store_outputs<kForm, D>(p, base, barriers, warp - 1);
         }
-    } else if (kForm != Form::kHalf || warpgroup == 1) {
-        registers_claim<Block::kStateRegisters>();
-        if constexpr (kForm == Form::kWhole) {
-            advance_states<WholeChain<T>, kForm>(p, base, barriers);
+    } else if (!kApart<kForm, D> || warpgroup == 1) {
+        if constexpr (Block::kStateRegisters > 0) {
+            registers_claim<Block::kStateRegisters>();
+        }
+        if constexpr (D::kPlain) {
+            advance_states<PlainChain<T, kForm, D>, kForm, D>(p, base, barriers);
+        } else if constexpr (kForm == Form::kWhole) {
+            advance_states<WholeChain<T>, kForm, D>(p, base, barriers);
         } else {
-            advance_states<HalfChain<T, kForm>, kForm>(p, base, barriers);
+            advance_states<HalfChain<T, kForm, D>, kForm, D>(p, base, barriers);
         }
-    } else if constexpr (kForm == Form::kHalf) {
+    } else if constexpr (kApart<kForm, D>) {
         registers_release<Block::kOutputRegisters>();
-        compute_outputs<T>(p, base, barriers);
+        compute_outputs<T, D>(p, base, barriers);
     }
 #endif
 }

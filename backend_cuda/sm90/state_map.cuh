@@ -2,7 +2,7 @@
 #ifndef GDN_CUDA_SM90_STATE_MAP_CUH
 #define GDN_CUDA_SM90_STATE_MAP_CUH
 
-#include "prefill.h"
+#include "dims.cuh"
 #include "ptx.cuh"
 
 namespace gdn
@@ -10,26 +10,35 @@ namespace gdn
 namespace sm90
 {
 
-constexpr int kStages = 3;
+constexpr int kStages = 3; /* at most */
 
 /* The kernels made of these parts. */
 enum class Form {
-    kStateOnly, /* half of V, no outputs */
-    kHalf, /* half of V, outputs by a warpgroup of their own: fills more multiprocessors */
-    kWhole, /* all of V, each half's state warpgroup making its outputs: less work in all */
+    kStateOnly, /* a tile of V, no outputs */
+    kHalf, /* a tile of V, outputs by a warpgroup of their own: fills more multiprocessors */
+    kWhole, /* two tiles of V, each one's state warpgroup making its outputs: less work in all */
     kFused /* the same, and prep in a warpgroup beside them: fused_kernel.cuh */
 };
 
 template <Form kForm> constexpr bool kHasOutputs = kForm != Form::kStateOnly;
 template <Form kForm>
-constexpr int kTiles = kForm == Form::kWhole || kForm == Form::kFused ? 2 : 1; /* of 64 columns of V */
+constexpr int kVTiles = kForm == Form::kWhole || kForm == Form::kFused ? 2 : 1; /* of 64 columns of V */
+
+/* S and V' go to an output warpgroup, through shared memory. */
+template <Form kForm, typename D> constexpr bool kApart = kForm == Form::kHalf && !D::kPlain;
+
+/* Of state_only: a wave of checkpoints' own chunks. */
+template <typename D> __device__ __forceinline__ bool is_checkpoint_pass(const gdn_sm90_prefill &p)
+{
+    return D::kAny && p.checkpoint_pass;
+}
 
 /* One stage: a chunk's operands, from a multiple of 1024 bytes on. Without outputs Q and P are left out. */
-template <Form kForm> struct Stage {
+template <Form kForm, typename D = Usual> struct Stage {
     static constexpr bool kOutput = kHasOutputs<kForm>;
-    static constexpr uint32_t kK = 0; /* 64 x 128: two swizzled halves of 64 columns */
-    static constexpr uint32_t kV = kK + 16384; /* a 64 x 64 tile, or two */
-    static constexpr uint32_t kA = kV + 8192 * kTiles<kForm>; /* the record, or its first and its last part */
+    static constexpr uint32_t kK = 0; /* swizzled tiles of 64 x 64 */
+    static constexpr uint32_t kV = kK + D::kRowBytes; /* a tile, or two */
+    static constexpr uint32_t kA = kV + 8192 * kVTiles<kForm>; /* the record, or its first and its last part */
     static constexpr uint32_t kP = kA + GDN_SM90_RECORD_P;
     static constexpr uint32_t kDecays = kA + (kOutput ? GDN_SM90_RECORD_DECAY_K : GDN_SM90_RECORD_P);
     static constexpr uint32_t kDecayK = kDecays;
@@ -38,17 +47,17 @@ template <Form kForm> struct Stage {
     static constexpr uint32_t kEnd = kDecays + GDN_SM90_RECORD_END - GDN_SM90_RECORD_DECAY_K;
     static constexpr uint32_t kItem = kDecays + 1024 - 64; /* Item, with an item's first chunk */
     static constexpr uint32_t kQ = kDecays + 1024;
-    static constexpr uint32_t kBytes = kQ + (kOutput ? 16384 : 0);
+    static constexpr uint32_t kBytes = kQ + (kOutput ? D::kRowBytes : 0);
     static constexpr uint32_t kDecayBytes = GDN_SM90_RECORD_USED - GDN_SM90_RECORD_DECAY_K;
     static constexpr uint32_t kLoaded =
-        16384 + 8192 * kTiles<kForm> + (kOutput ? 16384 + GDN_SM90_RECORD_USED : 8192 + kDecayBytes);
+        D::kRowBytes + 8192 * kVTiles<kForm> + (kOutput ? D::kRowBytes + GDN_SM90_RECORD_USED : 8192 + kDecayBytes);
 };
 
-template <Form kForm> struct StateMap {
-    static constexpr bool kApart = kForm == Form::kHalf; /* S and V' go to the output warpgroup */
-    static constexpr uint32_t kS = kStages * Stage<kForm>::kBytes; /* S^T in 16 bits, 64 x 128 as two halves */
-    static constexpr uint32_t kNewV = kS + (kApart ? 16384 : 0); /* two buffers of V'^T, 64 x 64 */
-    static constexpr uint32_t kO = kNewV + (kApart ? 2 * 8192 : 0); /* two tiles of O, 64 x 64: buffers, or halves */
+template <Form kForm, typename D = Usual> struct StateMap {
+    static constexpr uint32_t kS = D::kStages * Stage<kForm, D>::kBytes; /* S^T in 16 bits, in tiles of K */
+    static constexpr uint32_t kNewV = kS + (kApart<kForm, D> ? D::kRowBytes : 0); /* two buffers of V'^T, 64 x 64 */
+    static constexpr uint32_t kO =
+        kNewV + (kApart<kForm, D> ? 2 * 8192 : 0); /* two tiles of O, 64 x 64: buffers, or of two tiles of V */
     static constexpr uint32_t kOutputs = kO + (kHasOutputs<kForm> ? 2 * 8192 : 0); /* Output of each of them */
     static constexpr uint32_t kItems = kOutputs + 2 * 16; /* each state warp's current Item */
     static constexpr uint32_t kItemBytes = 64;
@@ -59,15 +68,14 @@ template <Form kForm> struct StateMap {
     static constexpr uint32_t kBytes = kBarriers + 8 * (2 * kStages + 9);
 };
 
-template <Form kForm> constexpr bool kStageFits()
+template <Form kForm, typename D> constexpr bool kStageFits()
 {
-    using S = Stage<kForm>;
+    using S = Stage<kForm, D>;
     static_assert(S::kBytes % 1024 == 0 && S::kA % 1024 == 0 && S::kQ % 1024 == 0, "tiles are swizzled by address");
     static_assert(S::kItem >= S::kDecays + S::kDecayBytes && S::kItem % 16 == 0,
                   "the copy engine leaves the item alone");
-    return StateMap<kForm>::kBytes + 1024 <= 232448; /* what a block of sm_90 may have */
+    return StateMap<kForm, D>::kBytes + 1024 <= 232448; /* what a block of sm_90 may have */
 }
-static_assert(kStageFits<Form::kHalf>() && kStageFits<Form::kWhole>() && kStageFits<Form::kStateOnly>(), "");
 static_assert(2 * (StateMap<Form::kStateOnly>::kBytes + 1024 + 1024) <= 228 * 1024, "two blocks a multiprocessor");
 
 /* Lanes that arrive for their warp. Lane 0 does, once all of them are there (__syncwarp, or an aligned instruction), and for
@@ -96,7 +104,7 @@ struct Barriers {
     {
         return base + 8 * stage;
     }
-    /* The consumers are done with a stage; 8, without outputs 4. */
+    /* The consumers are done with a stage; 4 a warpgroup of them. */
     __device__ __forceinline__ uint32_t empty(int stage) const
     {
         return base + 8 * (kStages + stage);
@@ -121,7 +129,7 @@ struct Barriers {
     {
         return base + 8 * (2 * kStages + 2 + buffer);
     }
-    /* O of a chunk is in shared memory, in a buffer or of a half; 4. */
+    /* O of a chunk is in shared memory, in a buffer or of a tile of V; 4. */
     __device__ __forceinline__ uint32_t output(int buffer) const
     {
         return base + 8 * (2 * kStages + 4 + buffer);
@@ -132,12 +140,12 @@ struct Barriers {
         return base + 8 * (2 * kStages + 6 + buffer);
     }
 
-    /* One thread. */
-    __device__ __forceinline__ void init(bool outputs) const
+    /* One thread; `consumers` are warps. */
+    __device__ __forceinline__ void init(int consumers) const
     {
         for (int stage = 0; stage < kStages; ++stage) {
             mbarrier_init(full(stage), 1);
-            mbarrier_init(empty(stage), (outputs ? 8 : 4) * kArrivingLanes);
+            mbarrier_init(empty(stage), consumers * kArrivingLanes);
         }
         mbarrier_init(state(), 4 * kArrivingLanes);
         mbarrier_init(values(), 4 * kArrivingLanes);
@@ -156,10 +164,10 @@ struct StageCursor {
     int stage = 0;
     uint32_t parity = 0;
 
-    __device__ __forceinline__ void advance()
+    template <typename D = Usual> __device__ __forceinline__ void advance()
     {
         ++stage;
-        if (stage == kStages) {
+        if (stage == D::kStages) {
             stage = 0;
             parity ^= 1;
         }
@@ -169,9 +177,9 @@ struct StageCursor {
     {
         return {stage == 0 ? kStages - 1 : stage - 1, 0};
     }
-    template <Form kForm> __device__ __forceinline__ uint32_t address(uint32_t base) const
+    template <Form kForm, typename D = Usual> __device__ __forceinline__ uint32_t address(uint32_t base) const
     {
-        return base + stage * Stage<kForm>::kBytes;
+        return base + stage * Stage<kForm, D>::kBytes;
     }
 };
 
@@ -186,14 +194,14 @@ enum StatePlace : int {
     kPlaceE /* a segment's E; for a sequence's first segment, which has none, its initial state */
 };
 
-/* One (segment, value head, half or all of V) of the wave; where a sequence is not cut, all its chunks there are the segment.
- * The copy warp writes it into the item's first stage. */
+/* One (segment, value head, one or two tiles of V) of the wave; where a sequence is not cut, all its chunks there are the
+ * segment. The copy warp writes it into the item's first stage. */
 struct Item {
     int chunks; /* full ones; -1: no more items */
     int tail; /* tokens of a last, shorter chunk; 0: none. An empty sequence has neither */
     int seq;
     int head;
-    int half;
+    int v_tile; /* the first */
     int token, row; /* tensor map coordinates of the first token */
     int source; /* a StatePlace */
     int source_entry; /* of a segment, for kPlaceF and kPlaceE */
@@ -214,7 +222,7 @@ constexpr size_t kItemSegment = sizeof(Item); /* beside it while it is looked fo
 __device__ __forceinline__ void store_item(uint32_t address, const Item &item)
 {
     store_shared_16(address, make_uint4(item.chunks, item.tail, item.seq, item.head));
-    store_shared_16(address + 16, make_uint4(item.half, item.token, item.row, item.source));
+    store_shared_16(address + 16, make_uint4(item.v_tile, item.token, item.row, item.source));
     store_shared_16(address + 32, make_uint4(item.source_entry, item.target, item.target_entry, item.first_slot));
     store_shared_16(address + 48, make_uint4(item.index, 0, 0, 0));
 }
@@ -229,7 +237,7 @@ __device__ __forceinline__ Item read_item(uint32_t address)
     item.tail = static_cast<int>(a.y);
     item.seq = static_cast<int>(a.z);
     item.head = static_cast<int>(a.w);
-    item.half = static_cast<int>(b.x);
+    item.v_tile = static_cast<int>(b.x);
     item.token = static_cast<int>(b.y);
     item.row = static_cast<int>(b.z);
     item.source = static_cast<int>(b.w);
@@ -270,14 +278,14 @@ __device__ __forceinline__ void copy_item(uint32_t to, uint32_t from)
 
 /* What the storing warp must know of the tile in an O buffer: 16 bytes. */
 struct Output {
-    int head_half; /* 2 head + half */
+    int tile; /* of V, counted over all heads */
     int token, row;
     int length; /* rows to write; -1: no more tiles */
 };
 
 __device__ __forceinline__ void store_output(uint32_t address, const Output &output)
 {
-    store_shared_16(address, make_uint4(output.head_half, output.token, output.row, output.length));
+    store_shared_16(address, make_uint4(output.tile, output.token, output.row, output.length));
 }
 
 __device__ __forceinline__ Output load_output(uint32_t address)

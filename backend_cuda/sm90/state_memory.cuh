@@ -1,4 +1,4 @@
-/* Moves half a state (64 columns of V, all of K) between memory of any layout and type and a warpgroup's accumulators,
+/* Moves a tile of V of a state (64 columns, all of K) between memory of any layout and type and a warpgroup's accumulators,
  * transposed: S[h] holds S^T[v, 64 h + k], lane g * 4 + t of warp w having v = 16 w + g and + 8, k = 8 n + 2t and + 1. */
 #ifndef GDN_CUDA_SM90_STATE_MEMORY_CUH
 #define GDN_CUDA_SM90_STATE_MEMORY_CUH
@@ -20,13 +20,14 @@ __device__ __forceinline__ int64_t state_base(const gdn_sm90_states &states, int
            2 * (lane % 4) * states.k_stride;
 }
 
-__device__ __forceinline__ void load_state(float (&S)[2][32], const gdn_sm90_states &states, int64_t base)
+template <int kKTiles>
+__device__ __forceinline__ void load_state(float (&S)[kKTiles][32], const gdn_sm90_states &states, int64_t base)
 {
     const int64_t v8 = 8 * states.v_stride;
     if (states.pairs) {
         const float *const data = static_cast<const float *>(states.data) + base;
 #pragma unroll
-        for (int n = 0; n < 16; ++n) {
+        for (int n = 0; n < 8 * kKTiles; ++n) {
             const float2 low = *reinterpret_cast<const float2 *>(data + 8 * n);
             const float2 high = *reinterpret_cast<const float2 *>(data + 8 * n + v8);
             S[n / 8][4 * (n % 8)] = low.x;
@@ -37,7 +38,7 @@ __device__ __forceinline__ void load_state(float (&S)[2][32], const gdn_sm90_sta
         return;
     }
 #pragma unroll
-    for (int n = 0; n < 16; ++n) {
+    for (int n = 0; n < 8 * kKTiles; ++n) {
         const int64_t at = base + 8 * n * states.k_stride;
 #pragma unroll
         for (int c = 0; c < 4; ++c) {
@@ -47,13 +48,14 @@ __device__ __forceinline__ void load_state(float (&S)[2][32], const gdn_sm90_sta
     }
 }
 
-__device__ __forceinline__ void store_state(const float (&S)[2][32], const gdn_sm90_states &states, int64_t base)
+template <int kKTiles>
+__device__ __forceinline__ void store_state(const float (&S)[kKTiles][32], const gdn_sm90_states &states, int64_t base)
 {
     const int64_t v8 = 8 * states.v_stride;
     if (states.pairs) {
         float *const data = static_cast<float *>(states.data) + base;
 #pragma unroll
-        for (int n = 0; n < 16; ++n) {
+        for (int n = 0; n < 8 * kKTiles; ++n) {
             const float *const x = &S[n / 8][4 * (n % 8)];
             *reinterpret_cast<float2 *>(data + 8 * n) = make_float2(x[0], x[1]);
             *reinterpret_cast<float2 *>(data + 8 * n + v8) = make_float2(x[2], x[3]);
@@ -61,7 +63,7 @@ __device__ __forceinline__ void store_state(const float (&S)[2][32], const gdn_s
         return;
     }
 #pragma unroll
-    for (int n = 0; n < 16; ++n) {
+    for (int n = 0; n < 8 * kKTiles; ++n) {
         const int64_t at = base + 8 * n * states.k_stride;
 #pragma unroll
         for (int c = 0; c < 4; ++c) {

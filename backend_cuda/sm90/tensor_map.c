@@ -34,19 +34,20 @@ static int64_t at_least_one(int64_t x)
     return x < 1 ? 1 : x;
 }
 
-gdn_status gdn_sm90_tensor_map(CUtensorMap *map, const char *name, gdn_dtype dtype, const void *data, int64_t heads,
-                               int64_t tokens, int64_t rows, const gdn_layout *layout, int64_t row_stride)
+gdn_status gdn_sm90_tensor_map(CUtensorMap *map, const char *name, gdn_dtype dtype, const void *data, int64_t dim,
+                               int64_t heads, int64_t tokens, int64_t rows, const gdn_layout *layout,
+                               int64_t row_stride)
 {
     encode_fn encode = NULL;
     GDN_TRY(find_encode(&encode));
     const CUtensorMapDataType type =
         dtype == GDN_DTYPE_BF16 ? CU_TENSOR_MAP_DATA_TYPE_BFLOAT16 : CU_TENSOR_MAP_DATA_TYPE_FLOAT16;
-    const cuuint64_t size[4] = {GDN_SM90_DIM, (cuuint64_t)heads, (cuuint64_t)at_least_one(tokens),
+    const cuuint64_t size[4] = {(cuuint64_t)dim, (cuuint64_t)heads, (cuuint64_t)at_least_one(tokens),
                                 (cuuint64_t)at_least_one(rows)};
     /* A stride that nothing is ever multiplied with must still be one that the driver takes. */
-    const cuuint64_t strides[3] = {2 * (cuuint64_t)(heads > 1 ? layout->head_stride : GDN_SM90_DIM),
-                                   2 * (cuuint64_t)(tokens > 1 ? layout->token_stride : GDN_SM90_DIM),
-                                   2 * (cuuint64_t)(rows > 1 ? row_stride : GDN_SM90_DIM)};
+    const cuuint64_t strides[3] = {2 * (cuuint64_t)(heads > 1 ? layout->head_stride : dim),
+                                   2 * (cuuint64_t)(tokens > 1 ? layout->token_stride : dim),
+                                   2 * (cuuint64_t)(rows > 1 ? row_stride : dim)};
     const cuuint32_t box[4] = {64, 1, GDN_SM90_CHUNK, 1};
     const cuuint32_t ones[4] = {1, 1, 1, 1};
     void *address = NULL;

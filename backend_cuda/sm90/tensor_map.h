@@ -10,10 +10,11 @@
 extern "C" {
 #endif
 
-/* A map of [rows, tokens, heads, 128] 16-bit elements with boxes of 64 tokens of 64 elements, swizzled in rows of 128 bytes;
+/* A map of [rows, tokens, heads, dim] 16-bit elements with boxes of 64 tokens of 64 elements, swizzled in rows of 128 bytes;
  * reads outside give zeros, writes outside nothing. `data` and all strides are multiples of 16 bytes; strides in elements. */
-gdn_status gdn_sm90_tensor_map(CUtensorMap *map, const char *name, gdn_dtype dtype, const void *data, int64_t heads,
-                               int64_t tokens, int64_t rows, const gdn_layout *layout, int64_t row_stride);
+gdn_status gdn_sm90_tensor_map(CUtensorMap *map, const char *name, gdn_dtype dtype, const void *data, int64_t dim,
+                               int64_t heads, int64_t tokens, int64_t rows, const gdn_layout *layout,
+                               int64_t row_stride);
 
 #ifdef __cplusplus
 }

@@ -24,15 +24,20 @@ __device__ __forceinline__ Wave wave_of(const gdn_sm90_prefill &p)
     return {p.chunks + p.wave_begin, p.wave_slots};
 }
 
-/* Chunks of a sequence that has any in the table, so that its bounds have been checked. */
-__device__ __forceinline__ int sequence_chunks(const gdn_sm90_prefill &p, int seq)
+/* Tokens, and chunks, of a sequence that has any in the table, so that its bounds have been checked. */
+__device__ __forceinline__ int64_t sequence_tokens(const gdn_sm90_prefill &p, int seq)
 {
     int64_t length = p.row_length;
     if (p.cu_seqlens) {
         length =
             load_index(p.cu_seqlens, p.cu_seqlens_dtype, seq + 1) - load_index(p.cu_seqlens, p.cu_seqlens_dtype, seq);
     }
-    return static_cast<int>((length + GDN_SM90_CHUNK - 1) / GDN_SM90_CHUNK);
+    return length;
+}
+
+__device__ __forceinline__ int sequence_chunks(const gdn_sm90_prefill &p, int seq)
+{
+    return static_cast<int>((sequence_tokens(p, seq) + GDN_SM90_CHUNK - 1) / GDN_SM90_CHUNK);
 }
 
 /* The chunks of one sequence in a wave. */

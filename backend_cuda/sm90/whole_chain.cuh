@@ -1,5 +1,6 @@
-/* The chain where a block has all of V: two state warpgroups, each with its half's state and outputs. O, too, is computed
- * transposed: S^T and V'^T are operands in registers for it as well, and nothing but O itself goes through shared memory.
+/* The chain where a block has all of V, 128 columns, and K is 128: two state warpgroups, each with its half's state and outputs.
+ * O, too, is computed transposed: S^T and V'^T are operands in registers for it as well, and nothing but O itself goes through
+ * shared memory.
  *
  *     body of chunk c    A' R (c)  |  P V' (c - 1)  ->  S += K^T V' (c)  |  O (c - 1) is done  ->  Q S (c)
  *     turn to c + 1      K S (c + 1) as halves of S come in  |  O (c - 1) to shared memory  |  scale Q S (c)
@@ -35,7 +36,7 @@ template <typename T> class WholeChain
         return base_ + StateMap::kItems + (4 * my_.group + my_.warp) * StateMap::kItemBytes;
     }
 
-    __device__ __forceinline__ int half() const
+    __device__ __forceinline__ int v_tile() const
     {
         return my_.group;
     }

@@ -124,12 +124,59 @@ static void every_device_gets_an_implementation(void **state)
     }
 }
 
+/* Head dims and checkpoints on Hopper; the others go to the portable path. */
+static void hopper_takes_the_head_dims_that_it_has(void **state)
+{
+    (void)state;
+    const gdn_cuda_device device = device_of(90, 232448);
+    const struct {
+        int32_t k, v;
+        gdn_checkpoint_form form;
+        int32_t interval;
+        gdn_dtype dtype;
+        bool taken;
+    } cases[] = {
+        {64, 64, GDN_CHECKPOINT_NONE, 0, GDN_DTYPE_F32, true},
+        {128, 128, GDN_CHECKPOINT_NONE, 0, GDN_DTYPE_F32, true},
+        {256, 256, GDN_CHECKPOINT_NONE, 0, GDN_DTYPE_F32, true},
+        {256, 64, GDN_CHECKPOINT_NONE, 0, GDN_DTYPE_F32, true},
+        {64, 320, GDN_CHECKPOINT_NONE, 0, GDN_DTYPE_F32, true},
+        {128, 96, GDN_CHECKPOINT_NONE, 0, GDN_DTYPE_F32, false},
+        {192, 192, GDN_CHECKPOINT_NONE, 0, GDN_DTYPE_F32, false},
+        {32, 64, GDN_CHECKPOINT_NONE, 0, GDN_DTYPE_F32, false},
+        {128, 128, GDN_CHECKPOINT_EVERY, 128, GDN_DTYPE_BF16, true},
+        {128, 128, GDN_CHECKPOINT_EVERY, 100, GDN_DTYPE_BF16, false},
+        {128, 128, GDN_CHECKPOINT_EVERY, 100, GDN_DTYPE_F32, true},
+        {256, 64, GDN_CHECKPOINT_AT, 0, GDN_DTYPE_F32, true},
+        {64, 64, GDN_CHECKPOINT_AT, 0, GDN_DTYPE_F16, false},
+    };
+    for (size_t i = 0; i < COUNT_OF(cases); i++) {
+        gdn_problem problem;
+        REQUIRE_OK(gdn_problem_init(&problem, 4, 8, cases[i].k, cases[i].v));
+        problem.q.dtype = problem.k.dtype = problem.v.dtype = problem.o.dtype = GDN_DTYPE_BF16;
+        problem.max_seqs = 4;
+        problem.max_tokens = problem.max_seqlen = 4096;
+        problem.checkpoint_form = cases[i].form;
+        problem.checkpoint_interval = cases[i].interval;
+        problem.checkpoints = problem.state;
+        problem.checkpoints.dtype = cases[i].dtype;
+        problem.max_checkpoints = 100;
+        const gdn_implementation *const chosen = choose(&device, &problem);
+        const bool taken = chosen != NULL && strcmp(chosen->name, "cuda.sm90") == 0;
+        if (taken != cases[i].taken) {
+            fail_msg("K %d, V %d, checkpoints %d every %d as %s: %s", cases[i].k, cases[i].v, (int)cases[i].form,
+                     cases[i].interval, gdn_dtype_name(cases[i].dtype), chosen != NULL ? chosen->name : "generic");
+        }
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(code_is_there_for_every_device_from_8_0_on),
         cmocka_unit_test(code_runs_where_it_can_and_nowhere_else),
         cmocka_unit_test(every_device_gets_an_implementation),
+        cmocka_unit_test(hopper_takes_the_head_dims_that_it_has),
     };
     return cmocka_run_group_tests_name("cuda chooser", tests, NULL, NULL);
 }

@@ -1,73 +1,14 @@
 /* The Hopper prefill by its name: what it chooses by the batch, the multiprocessors and the workspace changes no bit. It runs
  * half of V a block or all of it, with prep in the same kernel or not, cuts sequences in two or not, and works in waves; graphs
  * and streams meet all of that. */
-#include "gpu_tools.h"
-
-#include "harness/slices.h"
-
-#include <string.h>
-
-#define NAME "cuda.sm90"
-
-static gdn_context *context;
-
-static int tear_down(void **state)
-{
-    (void)state;
-    gdn_context_destroy(&context);
-    return 0;
-}
-
-static case_spec base_spec(void)
-{
-    const case_spec spec = {.label = NAME,
-                            .seed = 70,
-                            .num_k_heads = 12,
-                            .num_v_heads = 24,
-                            .head_k_dim = 128,
-                            .dtype = GDN_DTYPE_BF16,
-                            .gates = GATES_WEAK};
-    return spec;
-}
-
-static void run(test_case *c)
-{
-    char name[64];
-    case_implementation(context, c, name);
-    assert_string_equal(name, NAME);
-    REQUIRE_OK(case_run(context, c, NULL));
-}
-
-static int compare_with_alone(case_spec spec, const int64_t *lengths, int64_t num_seqs)
-{
-    test_case batch;
-    spec.lengths = lengths;
-    spec.num_seqs = num_seqs;
-    case_build(&batch, &spec);
-    run(&batch);
-    int complaints = 0;
-    for (int64_t n = 0; n < num_seqs; n++) {
-        test_case alone;
-        spec.lengths = &lengths[n];
-        spec.num_seqs = 1;
-        case_build(&alone, &spec);
-        copy_head_parameters(&alone, &batch);
-        copy_tokens(&alone, 0, &batch, case_first_token(&batch, n), lengths[n]);
-        copy_initial_state(&alone, 0, &batch, n);
-        run(&alone);
-        complaints += same_sequence(&batch, n, &alone, 0);
-        case_free(&alone);
-    }
-    case_free(&batch);
-    return complaints;
-}
+#include "sm90_tools.h"
 
 /* A long sequence alone is cut in two, among others it is not. */
 static void a_sequence_has_its_bits_in_any_batch(void **state)
 {
     (void)state;
     const int64_t lengths[] = {4160, 70, 0, 4097, 1, 300, 64, 128, 511, 4160};
-    NO_COMPLAINTS(compare_with_alone(base_spec(), lengths, COUNT_OF(lengths)));
+    NO_COMPLAINTS(sm90_compare_with_alone(sm90_spec("128 x 128", 128, 128), lengths, COUNT_OF(lengths)));
 }
 
 /* With few heads sequences are cut into segments, each its own number of them: more items than blocks, many not there. */
@@ -75,10 +16,10 @@ static void segments_come_in_any_batch(void **state)
 {
     (void)state;
     const int64_t lengths[] = {8192, 70, 4160, 0, 8192, 12345, 1, 8192, 4100};
-    case_spec spec = base_spec();
+    case_spec spec = sm90_spec("128 x 128", 128, 128);
     spec.num_k_heads = 2;
     spec.num_v_heads = 8;
-    NO_COMPLAINTS(compare_with_alone(spec, lengths, COUNT_OF(lengths)));
+    NO_COMPLAINTS(sm90_compare_with_alone(spec, lengths, COUNT_OF(lengths)));
 }
 
 /* Many short sequences, as the plan's bounds would have it: half of V a block where one sequence might have all tokens, the
@@ -97,7 +38,7 @@ static void forms_change_no_bit(void **state)
             lengths[n] = n % 37 == 5 ? 0 : random_index(&random, counts[i] == MOST ? 40 : 90);
         }
         lengths[100] = LONGEST;
-        case_spec spec = base_spec();
+        case_spec spec = sm90_spec("128 x 128", 128, 128);
         spec.num_k_heads = 1;
         spec.num_v_heads = 2;
         spec.lengths = lengths;
@@ -108,9 +49,9 @@ static void forms_change_no_bit(void **state)
         case_build(&fused, &spec);
         spec.max_workspace = 450000; /* waves of four chunks */
         case_build(&whole, &spec);
-        run(&half);
-        run(&fused);
-        run(&whole);
+        sm90_run(&half);
+        sm90_run(&fused);
+        sm90_run(&whole);
         complaints += same_results(&half, &fused) + same_results(&half, &whole);
         case_free(&half);
         case_free(&fused);
@@ -123,17 +64,17 @@ static void forms_change_no_bit(void **state)
 static void waves_change_no_bit(void **state)
 {
     (void)state;
-    case_spec spec = base_spec();
+    case_spec spec = sm90_spec("128 x 128", 128, 128);
     test_case whole;
     spec.length = 200 * 64 - 9;
     case_build(&whole, &spec);
-    run(&whole);
+    sm90_run(&whole);
     int complaints = 0;
     for (size_t mebibytes = 20; mebibytes <= 60; mebibytes += 20) {
         test_case parts;
         spec.max_workspace = mebibytes << 20;
         case_build(&parts, &spec);
-        run(&parts);
+        sm90_run(&parts);
         complaints += same_results(&whole, &parts);
         case_free(&parts);
     }
@@ -145,13 +86,13 @@ static void waves_change_no_bit(void **state)
 static void waves_are_right(void **state)
 {
     (void)state;
-    case_spec spec = base_spec();
+    case_spec spec = sm90_spec("128 x 128", 128, 128);
     spec.num_k_heads = spec.num_v_heads = 17;
     spec.length = test_is_small() ? 70 * 64 + 5 : 200 * 64 - 9;
     spec.max_workspace = (size_t)32 << 20;
     test_case c;
     case_build(&c, &spec);
-    NO_COMPLAINTS(check_built_case(context, &c));
+    NO_COMPLAINTS(check_built_case(sm90_context(), &c));
     case_free(&c);
 }
 
@@ -163,7 +104,7 @@ static void replays_follow_the_lengths(void **state)
     test_case captured;
     test_case changed;
     test_case expected[2];
-    case_spec spec = base_spec();
+    case_spec spec = sm90_spec("128 x 128", 128, 128);
     spec.num_k_heads = 4;
     spec.num_v_heads = 8;
     spec.num_seqs = 3;
@@ -179,7 +120,7 @@ static void replays_follow_the_lengths(void **state)
     cudaGraphExec_t executable;
     staged_case stage;
     REQUIRE_CUDA(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
-    REQUIRE_OK(stage_open(&stage, context, &captured));
+    REQUIRE_OK(stage_open(&stage, sm90_context(), &captured));
     stage.prefill.stream = stream;
     REQUIRE_CUDA(cudaStreamBeginCapture(stream, cudaStreamCaptureModeGlobal));
     REQUIRE_OK(gdn_prefill(stage.plan, &stage.prefill));
@@ -199,8 +140,8 @@ static void replays_follow_the_lengths(void **state)
     REQUIRE_CUDA(cudaGraphDestroy(graph));
     REQUIRE_CUDA(cudaStreamDestroy(stream));
 
-    run(&expected[0]);
-    run(&expected[1]);
+    sm90_run(&expected[0]);
+    sm90_run(&expected[1]);
     NO_COMPLAINTS(same_results(&captured, &expected[0]) + same_results(&changed, &expected[1]));
     case_free(&captured);
     case_free(&changed);
@@ -217,13 +158,13 @@ static void two_streams_at_once_share_nothing(void **state)
     staged_case stage[2];
     cudaStream_t stream[2];
     for (int i = 0; i < 2; i++) {
-        case_spec spec = base_spec();
+        case_spec spec = sm90_spec("128 x 128", 128, 128);
         spec.seed += (uint64_t)i;
         spec.length = 600;
         case_build(&expected[i], &spec);
         case_build(&c[i], &spec);
-        run(&expected[i]);
-        REQUIRE_OK(stage_open(&stage[i], context, &c[i]));
+        sm90_run(&expected[i]);
+        REQUIRE_OK(stage_open(&stage[i], sm90_context(), &c[i]));
         REQUIRE_CUDA(cudaStreamCreateWithFlags(&stream[i], cudaStreamNonBlocking));
         gpu_upload(&stage[i], stream[i]);
     }
@@ -244,23 +185,7 @@ static void two_streams_at_once_share_nothing(void **state)
 
 int main(void)
 {
-    gdn_context *probe = gpu_context(0);
-    gdn_context_destroy(&probe);
-    gdn_context_options options;
-    REQUIRE_OK(gdn_context_options_init(&options));
-    options.backend = "cuda";
-    options.implementations = NAME ",generic";
-    REQUIRE_OK(gdn_context_create(&context, &options));
-    test_case c;
-    char name[64];
-    case_spec spec = base_spec();
-    spec.length = 1;
-    case_build(&c, &spec);
-    case_implementation(context, &c, name);
-    case_free(&c);
-    if (strcmp(name, NAME) != 0) {
-        printf("skipped: this device does not take %s\n", NAME);
-        gdn_context_destroy(&context);
+    if (!sm90_open()) {
         return TEST_SKIPPED;
     }
     const struct CMUnitTest tests[] = {
@@ -272,5 +197,5 @@ int main(void)
         cmocka_unit_test(replays_follow_the_lengths),
         cmocka_unit_test(two_streams_at_once_share_nothing),
     };
-    return cmocka_run_group_tests_name("cuda sm90", tests, NULL, tear_down);
+    return cmocka_run_group_tests_name("cuda sm90", tests, NULL, sm90_close);
 }
