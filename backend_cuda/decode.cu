@@ -18,6 +18,9 @@
  * for nobody else. A multiprocessor holds 20 such blocks, which between them have 80 KiB on their way (40 KiB of 16-bit
  * states). Larger blocks were slower, though they had more under way: all of them loads, then all of them stores. So
  * was more than one column a lane of 8, for want of registers.
+ *
+ * With few rows a call is as long as one warp's way through it, where an instruction takes about a nanosecond: so rows of one
+ * token have a kernel of their own, which asks for the token before the slots are there, and addresses are short sums.
  */
 #include "decode_columns.cuh"
 #include "decode_row.cuh"
@@ -36,8 +39,7 @@ template <int K> constexpr int kResident = 16;
 template <int K> constexpr int kResident = K == 256 ? 16 : 20;
 #endif
 
-/* gdn_decode_params as this kernel wants them: whatever is added up for an address in bytes, with factors of 32 bits. A row
- * takes a microsecond or two, and an instruction before its loads is a nanosecond. */
+/* gdn_decode_params as this kernel wants them: strides in bytes, of 32 bits, so that a product is one instruction. */
 struct Operand {
     unsigned char *data;
     uint32_t row, token, head; /* strides */
