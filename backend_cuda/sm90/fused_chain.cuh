@@ -52,8 +52,7 @@ template <typename T> class FusedChain
             mine.lane = opaque(my_.lane);
             mine.clear_rows(stage, length);
         }
-        float X[32]; /* (K S)^T, then V'^T */
-        float O[32]; /* (Q S)^T, then O^T */
+        float XO[2][32]; /* (K S)^T and (Q S)^T */
 #pragma unroll
         for (int h = 0; h < 2; ++h) {
             uint32_t state[4][4]; /* half of S^T in 16 bits: there are no registers for all of it */
@@ -64,17 +63,15 @@ template <typename T> class FusedChain
             wgmma_fence();
 #pragma unroll
             for (int i = 0; i < 4; ++i) {
-                wgmma_rs<T, false>(X, state[i], wgmma_operand(stage + Stage::kK) + wgmma_offset(h * 8192 + i * 32),
-                                   h + i > 0);
-            }
-#pragma unroll
-            for (int i = 0; i < 4; ++i) {
-                wgmma_rs<T, false>(O, state[i], wgmma_operand(stage + Stage::kQ) + wgmma_offset(h * 8192 + i * 32),
+                wgmma_rs<T, false>(XO, state[i],
+                                   wgmma_operand(stage + Stage::kK) + wgmma_offset(h * Stage::kKPitch + i * 32),
                                    h + i > 0);
             }
             wgmma_commit();
             wgmma_wait<0>();
         }
+        float(&X)[32] = XO[0]; /* then V'^T */
+        float(&O)[32] = XO[1]; /* then O^T */
         uint32_t R[4][4]; /* R^T, then V'^T, as operands */
         residual(R, X, my_.values(stage), record + GDN_SM90_RECORD_DECAY_K);
         if (length < GDN_SM90_CHUNK) {
@@ -103,8 +100,12 @@ template <typename T> class FusedChain
         wgmma_fence();
         my_.multiply_matrix(O, R, record + GDN_SM90_RECORD_P, true);
         wgmma_commit();
-        my_.update(S[0], scaled, stage, 0);
-        my_.update(S[1], scaled, stage, 1);
+#pragma unroll
+        for (int i = 0; i < 4; ++i) {
+            wgmma_rs<T, true>(S, scaled[i],
+                              wgmma_operand_transposed(stage + Stage::kK, Stage::kKPitch) + wgmma_offset(i * 2048),
+                              true);
+        }
         wgmma_commit();
         announce_O(number, length);
         wgmma_wait<1>(); /* O */

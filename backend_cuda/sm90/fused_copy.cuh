@@ -183,8 +183,8 @@ __device__ __forceinline__ void load_found_items(const gdn_sm90_prefill &p, uint
 #pragma unroll
                 for (int half = 0; half < 2; ++half) {
                     const int x = half * GDN_SM90_TILE;
-                    tensor_load(stage + S::kK + half * 8192, &p.k_map, x, k_head, token, item.row, full);
-                    tensor_load(stage + S::kQ + half * 8192, &p.q_map, x, k_head, token, item.row, full);
+                    tensor_load(stage + S::kK + half * S::kKPitch, &p.k_map, x, k_head, token, item.row, full);
+                    tensor_load(stage + S::kQ + half * S::kKPitch, &p.q_map, x, k_head, token, item.row, full);
                     tensor_load(stage + S::kV + half * 8192, &p.v_map, x, item.head, token, item.row, full);
                 }
             }

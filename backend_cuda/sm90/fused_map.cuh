@@ -1,7 +1,7 @@
 /* Shared memory and barriers of the fused kernel, from a multiple of 1024 bytes on:
  *
  *     0         3 x 49,152            2 x 17,408       16,384   20,480                     3 x 880  1,536
- *     | stages: K 16384 V 16384 Q 16384 | records: A' P decays | O | diagonal lower inverse | gates | row factors | words
+ *     | stages: 2 x (K 8192 Q 8192) V 16384 | records: A' P decays | O | diagonal lower inverse | gates | row factors | words
  */
 #ifndef GDN_CUDA_SM90_FUSED_MAP_CUH
 #define GDN_CUDA_SM90_FUSED_MAP_CUH
@@ -15,10 +15,12 @@ namespace sm90
 {
 
 template <> struct Stage<Form::kFused> {
-    static constexpr uint32_t kK = 0; /* 64 x 128: two swizzled halves of 64 columns */
-    static constexpr uint32_t kV = kK + 16384; /* two 64 x 64 tiles */
-    static constexpr uint32_t kQ = kV + 16384;
-    static constexpr uint32_t kBytes = kQ + 16384;
+    /* Halves of 64 columns, of K and of Q in turn, so that K and Q together are a tile of 128 rows, too. */
+    static constexpr uint32_t kK = 0;
+    static constexpr uint32_t kQ = kK + 8192;
+    static constexpr uint32_t kKPitch = 16384;
+    static constexpr uint32_t kV = 2 * kKPitch; /* two 64 x 64 tiles */
+    static constexpr uint32_t kBytes = kV + 16384;
     static constexpr uint32_t kLoaded = kBytes;
 };
 
@@ -40,7 +42,7 @@ template <> struct StateMap<Form::kFused> {
     static constexpr uint32_t kOutputs = kFound + kFoundItems * kItemBytes; /* Output of each O tile */
     static constexpr uint32_t kOrder = kOutputs + 2 * 16; /* sequences, the longest first: int[kMostSorted] */
     static constexpr uint32_t kBarriers = kOrder + 4 * kMostSorted;
-    static constexpr uint32_t kBytes = kBarriers + 8 * (2 * kStages + 8 + kRecordBuffers + 2 * kFoundItems);
+    static constexpr uint32_t kBytes = kBarriers + 8 * (kBarrierCount + kRecordBuffers + 2 * kFoundItems);
 };
 
 /* The Item that comes with an item's first chunk. */
@@ -65,17 +67,17 @@ struct FusedBarriers : Barriers {
     /* A record is there, and so are its chunk's tiles; 4. */
     __device__ __forceinline__ uint32_t record(int buffer) const
     {
-        return base + 8 * (2 * kStages + 8 + buffer);
+        return base + 8 * (kBarrierCount + buffer);
     }
     /* The next item is found; 1. */
     __device__ __forceinline__ uint32_t found(int entry) const
     {
-        return base + 8 * (2 * kStages + 8 + kRecordBuffers + entry);
+        return base + 8 * (kBarrierCount + kRecordBuffers + entry);
     }
     /* It has been read; 1. */
     __device__ __forceinline__ uint32_t found_free(int entry) const
     {
-        return base + 8 * (2 * kStages + 8 + kRecordBuffers + kFoundItems + entry);
+        return base + 8 * (kBarrierCount + kRecordBuffers + kFoundItems + entry);
     }
 
     /* One thread. */

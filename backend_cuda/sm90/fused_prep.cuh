@@ -90,8 +90,8 @@ template <typename T> class FusedPrep
         const uint32_t stage = __shfl_sync(0xffffffffu, cursor.address<kForm>(base_), 0); /* for uniform registers */
         mbarrier_wait(barriers_.full(cursor.stage), cursor.parity);
         if (p_.qk_norm != GDN_QK_NORM_NONE) {
-            square_rows<T>(q_square_, stage + Stage::kQ, warp_,
-                           threadIdx.x % 32); /* there are no registers for it later */
+            square_rows<T, Usual::kK, Stage::kKPitch>(q_square_, stage + Stage::kQ, warp_,
+                                                      threadIdx.x % 32); /* there are no registers for it later */
         }
         wgmma_fence();
         return stage;
@@ -102,9 +102,11 @@ template <typename T> class FusedPrep
     {
         constexpr int kFrom = kQuarter % 2 * (kGramSteps / 2);
         if (kQuarter < 2) {
-            multiply_tiles<T>(kk_, stage + Stage::kK, stage + Stage::kK, kFrom, kFrom + kGramSteps / 2);
+            multiply_tiles<T, Usual::kK, Stage::kKPitch>(kk_, stage + Stage::kK, stage + Stage::kK, kFrom,
+                                                         kFrom + kGramSteps / 2);
         } else {
-            multiply_tiles<T>(qk_, stage + Stage::kQ, stage + Stage::kK, kFrom, kFrom + kGramSteps / 2);
+            multiply_tiles<T, Usual::kK, Stage::kKPitch>(qk_, stage + Stage::kQ, stage + Stage::kK, kFrom,
+                                                         kFrom + kGramSteps / 2);
         }
         if (kQuarter == 3) {
             wgmma_commit();

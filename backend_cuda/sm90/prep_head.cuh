@@ -13,14 +13,14 @@ namespace gdn
 namespace sm90
 {
 
-/* gram (+)= a b^T for two chunks of rows of K elements; all of its steps, or some. */
-template <typename T, int kHeadK = 128>
+/* gram (+)= a b^T for two chunks of rows of K elements, their tiles kPitch bytes apart; all of its steps, or some. */
+template <typename T, int kHeadK = 128, uint32_t kPitch = 8192>
 __device__ __forceinline__ void multiply_tiles(float (&gram)[32], uint32_t a, uint32_t b, int from = 0,
                                                int to = kHeadK / 16)
 {
 #pragma unroll
     for (int step = from; step < to; ++step) {
-        const uint32_t offset = step / 4 * 8192 + step % 4 * 32;
+        const uint32_t offset = step / 4 * kPitch + step % 4 * 32;
         wgmma_ss<T>(gram, wgmma_operand(a) + wgmma_offset(offset), wgmma_operand(b) + wgmma_offset(offset), step > 0);
     }
 }
@@ -40,13 +40,13 @@ __device__ __forceinline__ float diagonal_entry(const float (&gram)[32], int war
 }
 
 /* Sums of squares of a tile's rows that this lane holds, from the diagonal of the tile times its transpose. */
-template <typename T, int kHeadK = 128>
+template <typename T, int kHeadK = 128, uint32_t kPitch = 8192>
 __device__ __forceinline__ void square_rows(float (&square)[2], uint32_t tile, int warp, int lane)
 {
     const int g = lane / 4;
     float gram[32];
     wgmma_fence();
-    multiply_tiles<T, kHeadK>(gram, tile, tile);
+    multiply_tiles<T, kHeadK, kPitch>(gram, tile, tile);
     wgmma_commit();
     wgmma_wait<0>();
     square[0] = diagonal_entry(gram, warp, g, 0);

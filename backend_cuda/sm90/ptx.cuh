@@ -5,7 +5,8 @@
  * Warp w of the warpgroup has rows 16 w..; with g = lane / 4, t = lane % 4,
  *   d[4 n + 0, 1] = (16 w + g, 8 n + 2t + 0, 1)    d[4 n + 2, 3] = the same of row 16 w + g + 8
  *   a[0] = (g, 2t..)  a[1] = (g + 8, 2t..)  a[2] = (g, 8 + 2t..)  a[3] = (g + 8, 8 + 2t..)
- * so the accumulators of eight columns pairs, packed to 16 bits, are A operands of a next product as they lie.
+ * so the accumulators of eight columns pairs, packed to 16 bits, are A operands of a next product as they lie. With 32 or
+ * 128 columns of B and D they are numbered alike.
  */
 #ifndef GDN_CUDA_SM90_PTX_CUH
 #define GDN_CUDA_SM90_PTX_CUH
@@ -254,7 +255,8 @@ template <int kPending> static __device__ __forceinline__ void wgmma_wait()
 
 /* An operand in shared memory: 128-byte swizzled rows of 64 elements (see swizzled()); groups of eight rows are 1024 bytes
  * apart. What the instruction takes has 64 bits, of which the upper 32 are the same for all such tiles; the lower ones are
- * the address in units of 16 bytes and, above it, a distance that is not used by tiles of this width, but customarily given.
+ * the address in units of 16 bytes and, above it, a distance: of a transposed operand of 128 columns, which is two tiles, from
+ * the one to the other. A single tile does not use it, where it is given as is customary.
  * Operands of one tile are its first one and an offset, so that each costs one addition: a step of 16 along the rows is
  * wgmma_offset(32), a step of 16 rows, for a transposed operand, wgmma_offset(2048). */
 static __device__ __forceinline__ uint32_t wgmma_operand(uint32_t tile)
@@ -262,9 +264,9 @@ static __device__ __forceinline__ uint32_t wgmma_operand(uint32_t tile)
     return tile >> 4 | (16 >> 4) << 16;
 }
 
-static __device__ __forceinline__ uint32_t wgmma_operand_transposed(uint32_t tile)
+static __device__ __forceinline__ uint32_t wgmma_operand_transposed(uint32_t tile, uint32_t pitch = 8192)
 {
-    return tile >> 4 | (8192 >> 4) << 16;
+    return tile >> 4 | (pitch >> 4) << 16;
 }
 
 static __device__ __forceinline__ constexpr uint32_t wgmma_offset(uint32_t bytes)
@@ -279,15 +281,19 @@ static __device__ __forceinline__ constexpr uint32_t wgmma_offset(uint32_t bytes
     "+f"(d[16]), "+f"(d[17]), "+f"(d[18]), "+f"(d[19]), "+f"(d[20]), "+f"(d[21]), "+f"(d[22]), "+f"(d[23]), \
     "+f"(d[24]), "+f"(d[25]), "+f"(d[26]), "+f"(d[27]), "+f"(d[28]), "+f"(d[29]), "+f"(d[30]), "+f"(d[31])
 #define GDN_SM90_D32 \
-    "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, " \
-    "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31}"
+    "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, " \
+    "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31"
+#define GDN_SM90_D64 \
+    GDN_SM90_D32 \
+    ", %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, " \
+    "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63"
 /* The upper word of an operand: swizzled rows of 128 bytes, eight of them 1024 bytes. */
 #define GDN_SM90_OPERAND "0x40000040"
 #define GDN_SM90_WGMMA_RS(type, d, a, b, accumulate, transposed) \
     asm volatile("{\n .reg .pred add;\n .reg .b64 b;\n setp.ne.b32 add, %37, 0;\n" \
                  " mov.b64 b, {%36, " GDN_SM90_OPERAND "};\n" \
-                 " wgmma.mma_async.sync.aligned.m64n64k16.f32." type "." type " " GDN_SM90_D32 \
-                 ", {%32, %33, %34, %35}, b, add, 1, 1, %38;\n}" \
+                 " wgmma.mma_async.sync.aligned.m64n64k16.f32." type "." type " {" GDN_SM90_D32 \
+                 "}, {%32, %33, %34, %35}, b, add, 1, 1, %38;\n}" \
                  : GDN_SM90_ACCUMULATORS(d) \
                  : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b), "r"(accumulate), "n"(transposed))
 #define GDN_SM90_WGMMA_RS_32(type, d, a, b, accumulate) \
@@ -300,11 +306,18 @@ static __device__ __forceinline__ constexpr uint32_t wgmma_offset(uint32_t bytes
                    "+f"(d[8]), "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]), "+f"(d[14]), \
                    "+f"(d[15]) \
                  : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b), "r"(accumulate))
+#define GDN_SM90_WGMMA_RS_128(type, d, a, b, accumulate, transposed) \
+    asm volatile("{\n .reg .pred add;\n .reg .b64 b;\n setp.ne.b32 add, %69, 0;\n" \
+                 " mov.b64 b, {%68, " GDN_SM90_OPERAND "};\n" \
+                 " wgmma.mma_async.sync.aligned.m64n128k16.f32." type "." type " {" GDN_SM90_D64 \
+                 "}, {%64, %65, %66, %67}, b, add, 1, 1, %70;\n}" \
+                 : GDN_SM90_ACCUMULATORS(d[0]), GDN_SM90_ACCUMULATORS(d[1]) \
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b), "r"(accumulate), "n"(transposed))
 #define GDN_SM90_WGMMA_SS(type, d, a, b, accumulate) \
     asm volatile("{\n .reg .pred add;\n .reg .b64 a, b;\n setp.ne.b32 add, %34, 0;\n" \
                  " mov.b64 a, {%32, " GDN_SM90_OPERAND "};\n mov.b64 b, {%33, " GDN_SM90_OPERAND "};\n" \
-                 " wgmma.mma_async.sync.aligned.m64n64k16.f32." type "." type " " GDN_SM90_D32 \
-                 ", a, b, add, 1, 1, 0, 0;\n}" \
+                 " wgmma.mma_async.sync.aligned.m64n64k16.f32." type "." type " {" GDN_SM90_D32 \
+                 "}, a, b, add, 1, 1, 0, 0;\n}" \
                  : GDN_SM90_ACCUMULATORS(d) \
                  : "r"(a), "r"(b), "r"(accumulate))
 /* clang-format on */
@@ -319,6 +332,19 @@ static __device__ __forceinline__ void wgmma_rs(float (&d)[32], const uint32_t (
         GDN_SM90_WGMMA_RS("bf16", d, a, b, add, kTrans);
     } else {
         GDN_SM90_WGMMA_RS("f16", d, a, b, add, kTrans);
+    }
+}
+
+/* The same for 128 columns: two tiles, or one of 128 rows. */
+template <typename T, bool kTransposed>
+static __device__ __forceinline__ void wgmma_rs(float (&d)[2][32], const uint32_t (&a)[4], uint32_t b, bool accumulate)
+{
+    const int add = accumulate;
+    constexpr int kTrans = kTransposed ? 1 : 0;
+    if constexpr (std::is_same<T, __nv_bfloat16>::value) {
+        GDN_SM90_WGMMA_RS_128("bf16", d, a, b, add, kTrans);
+    } else {
+        GDN_SM90_WGMMA_RS_128("f16", d, a, b, add, kTrans);
     }
 }
 
@@ -347,9 +373,11 @@ static __device__ __forceinline__ void wgmma_ss(float (&d)[32], uint32_t a, uint
 }
 
 #undef GDN_SM90_WGMMA_SS
+#undef GDN_SM90_WGMMA_RS_128
 #undef GDN_SM90_WGMMA_RS_32
 #undef GDN_SM90_WGMMA_RS
 #undef GDN_SM90_OPERAND
+#undef GDN_SM90_D64
 #undef GDN_SM90_D32
 #undef GDN_SM90_ACCUMULATORS
 

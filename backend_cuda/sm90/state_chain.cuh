@@ -147,7 +147,7 @@ template <typename T, Form kForm, typename D = Usual> struct ChainLane {
         for (int i = 8 * length + 32 * warp + lane; i < 8 * GDN_SM90_CHUNK; i += 128) {
 #pragma unroll
             for (int h = 0; h < D::kKTiles; ++h) {
-                store_shared_16(stage + Stage::kK + h * 8192 + 16 * i, make_uint4(0, 0, 0, 0));
+                store_shared_16(stage + Stage::kK + h * Stage::kKPitch + 16 * i, make_uint4(0, 0, 0, 0));
             }
         }
         fence_proxy_async();

@@ -11,6 +11,7 @@ namespace sm90
 {
 
 constexpr int kStages = 3; /* at most */
+constexpr uint32_t kBarrierCount = 2 * kStages + 9; /* struct Barriers */
 
 /* The kernels made of these parts. */
 enum class Form {
@@ -37,6 +38,7 @@ template <typename D> __device__ __forceinline__ bool is_checkpoint_pass(const g
 template <Form kForm, typename D = Usual> struct Stage {
     static constexpr bool kOutput = kHasOutputs<kForm>;
     static constexpr uint32_t kK = 0; /* swizzled tiles of 64 x 64 */
+    static constexpr uint32_t kKPitch = 8192; /* from tile to tile */
     static constexpr uint32_t kV = kK + D::kRowBytes; /* a tile, or two */
     static constexpr uint32_t kA = kV + 8192 * kVTiles<kForm>; /* the record, or its first and its last part */
     static constexpr uint32_t kP = kA + GDN_SM90_RECORD_P;
@@ -65,7 +67,7 @@ template <Form kForm, typename D = Usual> struct StateMap {
     static constexpr uint32_t kItemCount = kFound + 32 * kItemBytes; /* the wave's, and their first sequence */
     static constexpr uint32_t kFirstSequence = kItemCount + 4;
     static constexpr uint32_t kBarriers = kItemCount + 8;
-    static constexpr uint32_t kBytes = kBarriers + 8 * (2 * kStages + 9);
+    static constexpr uint32_t kBytes = kBarriers + 8 * kBarrierCount;
 };
 
 template <Form kForm, typename D> constexpr bool kStageFits()
