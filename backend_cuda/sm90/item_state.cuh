@@ -43,6 +43,28 @@ __device__ __forceinline__ void keep_initial_state(const gdn_sm90_prefill &p, co
 template <Form kForm> constexpr bool kHasCarry = kForm != Form::kFused;
 template <Form kForm> constexpr bool kHasSegments = kForm == Form::kStateOnly || kForm == Form::kHalf;
 
+/* Pieces of a sequence all read the state that the last of them may replace: the others' warps count what they have read. The
+ * last does not wait for a block that has not begun: its number is the highest, and blocks take numbers as they begin. */
+__device__ __forceinline__ void count_read(const gdn_sm90_prefill &p, const Item &item)
+{
+    if (item.reads >= 0 && item.awaited == 0) {
+        __threadfence();
+        __syncwarp();
+        if (threadIdx.x % 32 == 0) {
+            atomicAdd(&p.reads[item.reads].index, 1);
+        }
+    }
+}
+
+__device__ __forceinline__ void await_reads(const gdn_sm90_prefill &p, const Item &item)
+{
+    if (item.reads >= 0) {
+        while (load_relaxed(&p.reads[item.reads].index) < 4 * item.awaited) {
+        }
+        __threadfence();
+    }
+}
+
 template <Form kForm, typename D = Usual>
 __device__ __forceinline__ void load_item_state(const gdn_sm90_prefill &p, const Item &item, int v_tile,
                                                 float (&S)[D::kKTiles][32])
@@ -90,6 +112,9 @@ __device__ __forceinline__ void load_item_state(const gdn_sm90_prefill &p, const
     if (kForm == Form::kStateOnly && item.source == kPlaceCaller && !is_checkpoint_pass<D>(p)) {
         keep_initial_state<D>(p, item, v_tile, S);
     }
+    if (kForm == Form::kPieces) {
+        count_read(p, item);
+    }
 }
 
 template <Form kForm, typename D = Usual>
@@ -114,6 +139,9 @@ __device__ __forceinline__ void store_item_state(const gdn_sm90_prefill &p, cons
         break;
     default:
         return;
+    }
+    if (kForm == Form::kPieces) {
+        await_reads(p, item);
     }
     if (states.data) {
         store_state(S, states, state_base(states, slot, item.head, v_tile * GDN_SM90_TILE));

@@ -3,6 +3,7 @@
 #include "fused_gates.cuh"
 #include "fused_kernel.cuh"
 #include "launch.cuh"
+#include "pieces_kernel.cuh"
 #include "plan_waves.cuh"
 
 using namespace gdn::sm90;
@@ -50,6 +51,16 @@ int gdn_sm90_fused_launch(const gdn_sm90_prefill *prefill, int32_t dtype, int32_
     return dtype == GDN_DTYPE_BF16
                ? launch(fused_kernel<__nv_bfloat16>, p, blocks, FusedBlock::kThreads, kFusedSmem, stream)
                : launch(fused_kernel<__half>, p, blocks, FusedBlock::kThreads, kFusedSmem, stream);
+}
+
+int gdn_sm90_pieces_launch(const gdn_sm90_prefill *prefill, int32_t dtype, struct CUstream_st *stream)
+{
+    const gdn_sm90_prefill &p = *prefill;
+    const int64_t blocks = sequences(p) * p.pieces * 2 * p.num_v_heads;
+    constexpr int kThreads = StateBlock<Form::kPieces, false>::kThreads;
+    constexpr size_t kSmem = StateMap<Form::kPieces>::kBytes + kAlignment;
+    return dtype == GDN_DTYPE_BF16 ? launch(pieces_kernel<__nv_bfloat16>, p, blocks, kThreads, kSmem, stream)
+                                   : launch(pieces_kernel<__half>, p, blocks, kThreads, kSmem, stream);
 }
 
 int gdn_sm90_prep_launch(const gdn_sm90_prefill *prefill, int32_t dtype, int32_t num_sms, struct CUstream_st *stream)

@@ -56,6 +56,7 @@ extern "C" {
 #define GDN_SM90_MIN_SEGMENT 32
 #define GDN_SM90_MAX_SEGMENT 128
 #define GDN_SM90_MIN_HALF 32
+#define GDN_SM90_MOST_PIECES 4
 
 #ifdef __CUDACC__
 #define GDN_SM90_BOTH static inline __host__ __device__
@@ -155,8 +156,12 @@ typedef struct gdn_sm90_prefill {
     int32_t wave_slots;
     const gdn_sm90_wave *wave; /* (optional) in device memory: waves that are not cut inside a segment */
     gdn_sm90_run *runs; /* [num_seqs] */
-    uint32_t
-        *taken; /* [2]: items that blocks of state_only and of state_output took after their first; prep resets it */
+    /* [2]: items that blocks of state_only and of state_output took after their first; of pieces, [0], blocks that have begun.
+     * prep resets it. */
+    uint32_t *taken;
+    gdn_chunk *reads; /* (optional) zeros; index: warps that have read an initial state that will be replaced */
+    int32_t pieces; /* blocks that have a sequence's outputs between them; 0: pieces_kernel is not taken */
+    float piece_start[GDN_SM90_MOST_PIECES]; /* where each one's outputs start, of the sequence's chunks in the wave */
     unsigned char *records; /* [wave_slots, num_v_heads] of GDN_SM90_RECORD_BYTES */
     unsigned char *packed_qk; /* (optional) [wave_slots, num_k_heads] of GDN_SM90_PACKED_BYTES */
     const float *carry_in; /* [num_v_heads, V, K]: state of the sequence that the wave before left unfinished */
@@ -183,6 +188,7 @@ typedef struct gdn_sm90_prefill {
 
 /* Queue one wave's kernel for q of `dtype` (BF16 or F16) on a device of `num_sms`. Return a cudaError_t, 0 for success. */
 int gdn_sm90_prep_launch(const gdn_sm90_prefill *prefill, int32_t dtype, int32_t num_sms, struct CUstream_st *stream);
+int gdn_sm90_pieces_launch(const gdn_sm90_prefill *prefill, int32_t dtype, struct CUstream_st *stream);
 int gdn_sm90_state_only_launch(const gdn_sm90_prefill *prefill, int32_t dtype, int32_t num_sms,
                                struct CUstream_st *stream);
 int gdn_sm90_join_launch(const gdn_sm90_prefill *prefill, int32_t num_sms, struct CUstream_st *stream);

@@ -74,6 +74,14 @@ static __device__ __forceinline__ void named_barrier(int id, int threads)
     asm volatile("bar.sync %0, %1;" ::"r"(id), "r"(threads) : "memory");
 }
 
+/* A word that other blocks write. */
+static __device__ __forceinline__ int32_t load_relaxed(const int32_t *word)
+{
+    int32_t x;
+    asm volatile("ld.relaxed.gpu.global.s32 %0, [%1];" : "=r"(x) : "l"(word) : "memory");
+    return x;
+}
+
 /* Orders this thread's ordinary writes to shared memory before later reads of the tensor cores and the copy engine. */
 static __device__ __forceinline__ void fence_proxy_async()
 {

@@ -120,6 +120,13 @@ static gdn_status fill(gdn_sm90_prefill *p, const gdn_prefill_run *run)
     return GDN_OK;
 }
 
+/* Whether a sequence's final state may take the place of its initial one. */
+static bool in_place(const gdn_prefill_run *run)
+{
+    return run->problem->state_form == GDN_STATE_POOL ||
+           (run->args->state != NULL && run->args->state == run->args->final_state);
+}
+
 /* Whether, and into how many segments, this run's sequences may be cut. Halves are taken where they are all the work there
  * is: their bits are the uncut ones. */
 static void set_segments(gdn_sm90_prefill *p, const gdn_prefill_run *run, bool one_wave, int32_t num_sms)
@@ -145,6 +152,34 @@ static int64_t longest_sequence(const gdn_prefill_run *run)
         return total / run->args->num_seqs;
     }
     return problem->max_seqlen > 0 && problem->max_seqlen < total ? problem->max_seqlen : total;
+}
+
+/* Whether several blocks may have a sequence's outputs between them: of sequences that are not cut, if there is room for two. What
+ * they count is cleared once a run. */
+static bool may_share_outputs(const gdn_sm90_prefill *p, const gdn_prefill_run *run, bool one_wave, int32_t num_sms)
+{
+    enum { LEAST = 16 * GDN_SM90_CHUNK };
+    const int64_t longest = longest_sequence(run), seqs = run->args->num_seqs;
+    const int32_t chunks = (int32_t)((longest + GDN_SM90_CHUNK - 1) / GDN_SM90_CHUNK);
+    const bool waves = run->choice->param[PARAM_MAX_SEGMENTS] == 1 && (seqs == 1 || !in_place(run));
+    return !p->any_dims && run->problem->num_segments != 1 && longest >= LEAST && (one_wave || waves) &&
+           gdn_sm90_most_segments(chunks, p->num_v_heads) == 1 && 4 * seqs * p->num_v_heads <= num_sms;
+}
+
+/* How many have: as many as find a multiprocessor each. A chunk without outputs takes 5/8 of the time of one with them, so that
+ * with shares of 1, 3/8, 9/64.. all end at once, after 0.73, 0.66 or 0.64 of one block's time with two, three or four. */
+static void set_pieces(gdn_sm90_prefill *p, const gdn_prefill_run *run, int32_t num_sms)
+{
+    const int64_t fit = num_sms / (2 * run->args->num_seqs * p->num_v_heads);
+    float rest = 1.0f, all = 1.0f;
+    p->pieces = (int32_t)(fit < GDN_SM90_MOST_PIECES ? fit : GDN_SM90_MOST_PIECES);
+    for (int32_t i = 0; i < p->pieces; i++) {
+        all *= 0.375f;
+    }
+    for (int32_t i = 0; i < p->pieces; i++) {
+        p->piece_start[i] = (1.0f - rest) / (1.0f - all);
+        rest *= 0.375f;
+    }
 }
 
 /* Whether blocks with two tiles of V, which those for 128 x 128 and for K = 256 can have, are the faster ones. A chunk takes them
@@ -184,7 +219,7 @@ static bool fused_pays(const gdn_prefill_run *run, int32_t num_sms)
 static bool takes_fused(const gdn_sm90_prefill *p, const gdn_prefill_run *run, int64_t slots, int32_t num_sms)
 {
     const int64_t room = run->choice->wave_chunks * GDN_SM90_RECORD_BYTES / GDN_SM90_GATES_BYTES;
-    return !p->any_dims && p->max_segments == 1 && p->packed_qk == NULL && slots <= room &&
+    return !p->any_dims && p->max_segments == 1 && p->pieces == 0 && p->packed_qk == NULL && slots <= room &&
            run->args->num_seqs <= INT32_MAX / (2 * run->problem->num_v_heads) && fused_pays(run, num_sms);
 }
 
@@ -224,6 +259,9 @@ static gdn_status launch_wave(const gdn_sm90_prefill *p, const gdn_prefill_run *
 {
     const int32_t dtype = (int32_t)run->problem->q.dtype;
     GDN_TRY(check_launch(gdn_sm90_prep_launch(p, dtype, num_sms, run->stream), "sm90 prep"));
+    if (p->pieces > 0) {
+        return check_launch(gdn_sm90_pieces_launch(p, dtype, run->stream), "sm90 pieces");
+    }
     if (p->max_segments > 1) {
         GDN_TRY(check_launch(gdn_sm90_state_only_launch(p, dtype, num_sms, run->stream), "sm90 state_only"));
         if (run->choice->param[PARAM_MAX_SEGMENTS] > 1) {
@@ -270,7 +308,7 @@ static gdn_status run_waves(const gdn_device *device, const gdn_prefill_run *run
     const int64_t slots = gdn_sm90_chunk_bound(run->args->total_tokens, run->args->num_seqs);
     int64_t cleared = 0;
     gdn_sm90_prefill p;
-    GDN_TRY(gdn_cuda_schedule(device, run, GDN_SM90_CHUNK, chunks, slots + 1, &cleared));
+    GDN_TRY(gdn_cuda_schedule(device, run, GDN_SM90_CHUNK, chunks, gdn_sm90_table_slots(slots, num_sms), &cleared));
     if (run->args->num_seqs == 0) {
         return GDN_OK;
     }
@@ -278,10 +316,19 @@ static gdn_status run_waves(const gdn_device *device, const gdn_prefill_run *run
     GDN_TRY(set_checkpoints(&p, run));
     const bool one_wave = slots <= choice->wave_chunks;
     p.packed_qk = choice->param[PARAM_PACKED] != 0 ? run->workspace + choice->param[PARAM_PACKED] : NULL;
-    set_segments(&p, run, one_wave, num_sms);
-    p.whole_V = p.max_segments == 1 && p.packed_qk == NULL && whole_pays(&p, run, num_sms);
+    p.max_segments = 1;
+    if (may_share_outputs(&p, run, one_wave, num_sms)) {
+        set_pieces(&p, run, num_sms);
+    }
+    if (p.pieces == 0) {
+        set_segments(&p, run, one_wave, num_sms);
+    }
+    p.whole_V = p.max_segments == 1 && p.pieces == 0 && p.packed_qk == NULL && whole_pays(&p, run, num_sms);
     p.chunks = chunks;
     p.next_item = &chunks[slots].index;
+    if (p.pieces > 0 && in_place(run)) {
+        p.reads = chunks + slots + 1;
+    }
     p.runs = (gdn_sm90_run *)(run->workspace + choice->param[PARAM_RUNS]);
     p.taken = (uint32_t *)(run->workspace + choice->param[PARAM_TAKEN]);
     p.records = run->workspace + choice->param[PARAM_RECORDS];

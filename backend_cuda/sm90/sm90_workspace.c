@@ -12,6 +12,11 @@ int64_t gdn_sm90_chunk_bound(int64_t tokens, int64_t seqs)
     return tokens / GDN_SM90_CHUNK + seqs;
 }
 
+int64_t gdn_sm90_table_slots(int64_t bound, int32_t num_sms)
+{
+    return bound + 1 + num_sms;
+}
+
 int32_t gdn_sm90_max_chunks(const gdn_problem *problem)
 {
     const int64_t tokens = problem->max_seqlen > 0 && problem->max_seqlen < problem->max_tokens ? problem->max_seqlen
@@ -61,9 +66,8 @@ gdn_status gdn_sm90_book(const gdn_device *device, const gdn_problem *problem, s
     choice->chunk_size = GDN_SM90_CHUNK;
     choice->param[PARAM_MAX_SEGMENTS] = with_E;
     choice->param[PARAM_HALVES] = halves;
-    /* The schedule clears a slot more than there can be chunks: the fused kernel counts its items there. */
-    choice->param[PARAM_CHUNKS] =
-        (int64_t)gdn_ledger_book(ledger, "chunk table", gdn_size_mul((size_t)bound + 1, sizeof(gdn_chunk)));
+    choice->param[PARAM_CHUNKS] = (int64_t)gdn_ledger_book(
+        ledger, "chunk table", gdn_size_mul((size_t)gdn_sm90_table_slots(bound, num_sms), sizeof(gdn_chunk)));
     choice->param[PARAM_RUNS] =
         (int64_t)gdn_ledger_book(ledger, "runs", gdn_size_mul((size_t)problem->max_seqs, sizeof(gdn_sm90_run)));
     choice->param[PARAM_TAKEN] = (int64_t)gdn_ledger_book(ledger, "items taken", 2 * sizeof(uint32_t));

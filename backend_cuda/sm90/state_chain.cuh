@@ -200,7 +200,7 @@ template <typename T, Form kForm, typename D> class HalfChain
     }
 
     /* An item's first chunk, or one with fewer tokens, up to V', from S alone. */
-    __device__ __forceinline__ void start(const StageCursor &cursor, int length)
+    template <bool kLoud = kOutput> __device__ __forceinline__ void start(const StageCursor &cursor, int length)
     {
         const uint32_t stage = cursor.address<kForm, D>(base_);
         mbarrier_wait(barriers_.full(cursor.stage), cursor.parity);
@@ -220,7 +220,7 @@ template <typename T, Form kForm, typename D> class HalfChain
             my_.multiply_K(V_, state_, stage, h);
         }
         wgmma_commit();
-        if (kOutput) {
+        if (kLoud) {
             store_operand();
         }
         float2 decay[8];
@@ -240,11 +240,12 @@ template <typename T, Form kForm, typename D> class HalfChain
     }
 
     /* S of chunk `cursor`, and the next chunk up to V'. */
+    template <bool kLoud = kOutput>
     __device__ __forceinline__ void step(const StageCursor &cursor, const StageCursor &following)
     {
         const uint32_t stage = cursor.address<kForm, D>(base_), next = following.address<kForm, D>(base_);
         update_state(stage);
-        if (kOutput) {
+        if (kLoud) {
             store_values();
         }
         mbarrier_wait(barriers_.full(following.stage), following.parity);
@@ -270,7 +271,7 @@ template <typename T, Form kForm, typename D> class HalfChain
         my_.load_factors(decay, next + Stage::kDecayK);
         uint32_t v[4][4];
         my_.load_values(v, next);
-        if (kOutput) {
+        if (kLoud) {
             store_operand();
         }
         release(cursor);
@@ -279,10 +280,10 @@ template <typename T, Form kForm, typename D> class HalfChain
     }
 
     /* S of chunk `cursor`, the last one before something else; `length` rows of it are the sequence's. */
-    __device__ __forceinline__ void finish(const StageCursor &cursor, int)
+    template <bool kLoud = kOutput> __device__ __forceinline__ void finish(const StageCursor &cursor, int)
     {
         update_state(cursor.address<kForm, D>(base_));
-        if (kOutput) {
+        if (kLoud) {
             store_values();
         }
         wgmma_wait<0>();

@@ -130,6 +130,7 @@ template <Form kForm, typename D> class StageLoader
         const unsigned char *packed = p.packed_qk + (static_cast<int64_t>(item.first_slot) * p.num_k_heads + k_head) *
                                                         static_cast<int64_t>(GDN_SM90_PACKED_BYTES(D::kK));
         for (int c = 0; c < total || c == 0; ++c) {
+            const bool outputs = kHasOutputs<kForm> && (kForm != Form::kPieces || c >= item.quiet);
             const uint32_t stage = next_stage();
             const uint32_t full = this->full();
             if (c == 0) {
@@ -138,7 +139,7 @@ template <Form kForm, typename D> class StageLoader
             if (total == 0) {
                 mbarrier_arrive(full);
             } else {
-                mbarrier_arrive_expect(full, S::kLoaded);
+                mbarrier_arrive_expect(full, outputs ? S::kLoaded : S::kLoadedQuiet);
                 if (kForm != Form::kWhole && p.packed_qk) {
                     bulk_load(stage + S::kK, packed, D::kRowBytes, full);
                 } else {
@@ -156,7 +157,7 @@ template <Form kForm, typename D> class StageLoader
                     tensor_load(stage + S::kV + 8192, &p.v_map, (D::kAny ? v0 : 0) + GDN_SM90_TILE, item.head, token,
                                 v_row, full);
                 }
-                if (kHasOutputs<kForm>) {
+                if (outputs) {
                     bulk_load(stage + S::kA, record, GDN_SM90_RECORD_USED, full);
                     if (kForm != Form::kWhole && p.packed_qk) {
                         bulk_load(stage + S::kQ, packed + D::kRowBytes, D::kRowBytes, full);

@@ -66,6 +66,21 @@ template <> struct StateBlock<Form::kHalf, true> : PlainBlock {
 static_assert(56 + 240 + 152 <= 3 * 168 && 24 + 2 * 240 <= 3 * 168 && 48 + 208 <= 2 * 128,
               "what the blocks started with");
 
+/* The next chunks of an item, the first of them of `length` tokens; kLoud: the output warpgroup makes theirs. */
+template <bool kLoud, typename D, typename Chain>
+__device__ __forceinline__ void advance_chunks(Chain &chain, StageCursor &cursor, int chunks, int length)
+{
+    chain.template start<kLoud>(cursor, length);
+    for (int c = 1; c < chunks; ++c) {
+        StageCursor following = cursor;
+        following.advance<D>();
+        chain.template step<kLoud>(cursor, following);
+        cursor = following;
+    }
+    chain.template finish<kLoud>(cursor, length);
+    cursor.advance<D>();
+}
+
 /* A state warpgroup: the block's items, one after the other. */
 template <typename Chain, Form kForm, typename D>
 __device__ __forceinline__ void advance_states(const gdn_sm90_prefill &p, uint32_t base, const Barriers &barriers)
@@ -100,6 +115,14 @@ __device__ __forceinline__ void advance_states(const gdn_sm90_prefill &p, uint32
             if (done == item.total()) {
                 break;
             }
+            if constexpr (kForm == Form::kPieces) {
+                const int quiet = read_quiet(chain.item());
+                if (done < quiet) {
+                    advance_chunks<false, D>(chain, cursor, quiet, GDN_SM90_CHUNK);
+                    done = quiet;
+                    continue;
+                }
+            }
             const int length = done < item.chunks ? GDN_SM90_CHUNK : item.tail;
             const int chunks = done < item.chunks
                                    ? chunks_to_stop<kForm, D>(p, chain.item(), item.index + done, item.chunks - done)
@@ -114,15 +137,7 @@ __device__ __forceinline__ void advance_states(const gdn_sm90_prefill &p, uint32
                     cursor.advance<D>();
                 }
             } else {
-                chain.start(cursor, length);
-                for (int c = 1; c < chunks; ++c) {
-                    StageCursor following = cursor;
-                    following.advance<D>();
-                    chain.step(cursor, following);
-                    cursor = following;
-                }
-                chain.finish(cursor, length);
-                cursor.advance<D>();
+                advance_chunks<kHasOutputs<kForm>, D>(chain, cursor, chunks, length);
             }
             done += chunks;
             if (!D::kAny && kHasOutputs<kForm> && length == GDN_SM90_CHUNK) {
@@ -135,11 +150,11 @@ __device__ __forceinline__ void advance_states(const gdn_sm90_prefill &p, uint32
 }
 
 /* The output warpgroup of state_output, half: O = Gamma Q S + P V' of every chunk that the state warpgroup has done. */
-template <typename T, typename D>
+template <typename T, Form kForm, typename D>
 __device__ __forceinline__ void compute_outputs(const gdn_sm90_prefill &p, uint32_t base, const Barriers &barriers)
 {
-    using Stage = sm90::Stage<Form::kHalf, D>;
-    using StateMap = sm90::StateMap<Form::kHalf, D>;
+    using Stage = sm90::Stage<kForm, D>;
+    using StateMap = sm90::StateMap<kForm, D>;
     const int lane = threadIdx.x % 32;
     const int warp = __shfl_sync(0xffffffffu, threadIdx.x / 32 % 4, 0);
     const int g = lane / 4;
@@ -147,8 +162,8 @@ __device__ __forceinline__ void compute_outputs(const gdn_sm90_prefill &p, uint3
     int chunk = 0; /* done so far, in all items */
     for (;;) {
         mbarrier_wait(barriers.full(cursor.stage), cursor.parity);
-        const Item item = read_item(cursor.address<Form::kHalf, D>(base) + Stage::kItem);
-        const ItemCounts counts = read_counts(cursor.address<Form::kHalf, D>(base) + Stage::kItem);
+        const Item item = read_item(cursor.address<kForm, D>(base) + Stage::kItem);
+        const ItemCounts counts = read_counts(cursor.address<kForm, D>(base) + Stage::kItem);
         const int total = counts.total();
         if (total <= 0) {
             if (counts.chunks < 0) {
@@ -157,9 +172,18 @@ __device__ __forceinline__ void compute_outputs(const gdn_sm90_prefill &p, uint3
             warp_arrive(barriers.empty(cursor.stage), lane);
             cursor.advance<D>();
         }
-        for (int c = 0; c < total; ++c) {
+        int first = 0;
+        if constexpr (kForm == Form::kPieces) {
+            first = read_quiet(cursor.address<kForm, D>(base) + Stage::kItem);
+            for (int c = 0; c < first; ++c) {
+                mbarrier_wait(barriers.full(cursor.stage), cursor.parity);
+                warp_arrive(barriers.empty(cursor.stage), lane);
+                cursor.advance<D>();
+            }
+        }
+        for (int c = first; c < total; ++c) {
             const int buffer = chunk & 1;
-            const uint32_t stage = cursor.address<Form::kHalf, D>(base);
+            const uint32_t stage = cursor.address<kForm, D>(base);
             const uint32_t values = base + StateMap::kNewV + buffer * 8192;
             const uint32_t tile = base + StateMap::kO + buffer * 8192;
             mbarrier_wait(barriers.full(cursor.stage), cursor.parity);
@@ -242,14 +266,11 @@ __device__ __forceinline__ void compute_outputs(const gdn_sm90_prefill &p, uint3
     warp_arrive(barriers.output(buffer), lane);
 }
 
-template <typename T, Form kForm, typename D>
-__global__ void __launch_bounds__(StateBlock<kForm, D::kPlain>::kThreads,
-                                  StateBlock<kForm, D::kPlain>::kPerMultiprocessor)
-    state_kernel(const __grid_constant__ gdn_sm90_prefill p)
+/* A block's warps in their roles; `load` is the copy warp's. */
+template <typename T, Form kForm, typename D, typename Load>
+__device__ __forceinline__ void take_roles(const gdn_sm90_prefill &p, uint32_t base, const Load &load)
 {
-#ifdef GDN_SM90_HAS_CODE
     using Block = StateBlock<kForm, D::kPlain>;
-    const uint32_t base = shared_memory_base();
     const Barriers barriers = {base + StateMap<kForm, D>::kBarriers};
     const int warpgroup = __shfl_sync(0xffffffffu, threadIdx.x / 128, 0);
     if (threadIdx.x == 0) {
@@ -262,7 +283,7 @@ __global__ void __launch_bounds__(StateBlock<kForm, D::kPlain>::kThreads,
         }
         const int warp = __shfl_sync(0xffffffffu, threadIdx.x / 32, 0);
         if (warp == 0) {
-            load_items<kForm, D>(p, base, barriers);
+            load(barriers);
         } else if (kHasOutputs<kForm> && warp <= kVTiles<kForm>) {
             store_outputs<kForm, D>(p, base, barriers, warp - 1);
         }
@@ -279,8 +300,18 @@ __global__ void __launch_bounds__(StateBlock<kForm, D::kPlain>::kThreads,
         }
     } else if constexpr (kApart<kForm, D>) {
         registers_release<Block::kOutputRegisters>();
-        compute_outputs<T, D>(p, base, barriers);
+        compute_outputs<T, kForm, D>(p, base, barriers);
     }
+}
+
+template <typename T, Form kForm, typename D>
+__global__ void __launch_bounds__(StateBlock<kForm, D::kPlain>::kThreads,
+                                  StateBlock<kForm, D::kPlain>::kPerMultiprocessor)
+    state_kernel(const __grid_constant__ gdn_sm90_prefill p)
+{
+#ifdef GDN_SM90_HAS_CODE
+    const uint32_t base = shared_memory_base();
+    take_roles<T, kForm, D>(p, base, [&p, base](const Barriers &barriers) { load_items<kForm, D>(p, base, barriers); });
 #endif
 }
 

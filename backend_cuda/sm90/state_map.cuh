@@ -17,6 +17,7 @@ constexpr uint32_t kBarrierCount = 2 * kStages + 9; /* struct Barriers */
 enum class Form {
     kStateOnly, /* a tile of V, no outputs */
     kHalf, /* a tile of V, outputs by a warpgroup of their own: fills more multiprocessors */
+    kPieces, /* the same, of a sequence whose outputs several blocks have between them: pieces_kernel.cuh */
     kWhole, /* two tiles of V, each one's state warpgroup making its outputs: less work in all */
     kFused /* the same, and prep in a warpgroup beside them: fused_kernel.cuh */
 };
@@ -26,7 +27,8 @@ template <Form kForm>
 constexpr int kVTiles = kForm == Form::kWhole || kForm == Form::kFused ? 2 : 1; /* of 64 columns of V */
 
 /* S and V' go to an output warpgroup, through shared memory. */
-template <Form kForm, typename D> constexpr bool kApart = kForm == Form::kHalf && !D::kPlain;
+template <Form kForm, typename D>
+constexpr bool kApart = (kForm == Form::kHalf && !D::kPlain) || kForm == Form::kPieces;
 
 /* Of state_only: a wave of checkpoints' own chunks. */
 template <typename D> __device__ __forceinline__ bool is_checkpoint_pass(const gdn_sm90_prefill &p)
@@ -51,8 +53,9 @@ template <Form kForm, typename D = Usual> struct Stage {
     static constexpr uint32_t kQ = kDecays + 1024;
     static constexpr uint32_t kBytes = kQ + (kOutput ? D::kRowBytes : 0);
     static constexpr uint32_t kDecayBytes = GDN_SM90_RECORD_USED - GDN_SM90_RECORD_DECAY_K;
+    static constexpr uint32_t kLoadedQuiet = D::kRowBytes + 8192 * kVTiles<kForm> + 8192 + kDecayBytes;
     static constexpr uint32_t kLoaded =
-        D::kRowBytes + 8192 * kVTiles<kForm> + (kOutput ? D::kRowBytes + GDN_SM90_RECORD_USED : 8192 + kDecayBytes);
+        kOutput ? 2 * D::kRowBytes + 8192 * kVTiles<kForm> + GDN_SM90_RECORD_USED : kLoadedQuiet;
 };
 
 template <Form kForm, typename D = Usual> struct StateMap {
@@ -211,6 +214,9 @@ struct Item {
     int target_entry;
     int first_slot; /* of the wave; -1 where there is no such item */
     int index; /* which chunk of its sequence the first one is */
+    int quiet; /* of a piece: its first chunks, whose outputs others have */
+    int reads; /* of a piece: place in gdn_sm90_prefill's; -1: none */
+    int awaited; /* of a piece: others that read the initial state before this one's state takes its place */
 
     __device__ __forceinline__ int total() const
     {
@@ -218,8 +224,9 @@ struct Item {
     }
 };
 
-static_assert(sizeof(Item) == 13 * 4, "the words of an item in shared memory, in this order");
-constexpr size_t kItemSegment = sizeof(Item); /* beside it while it is looked for: its segment's number in the wave */
+static_assert(sizeof(Item) == 16 * 4, "the words of an item in shared memory, in this order");
+constexpr size_t kItemSegment =
+    13 * 4; /* in place of `quiet` while it is looked for: its segment's number in the wave */
 
 __device__ __forceinline__ void store_item(uint32_t address, const Item &item)
 {
@@ -247,7 +254,11 @@ __device__ __forceinline__ Item read_item(uint32_t address)
     item.target = static_cast<int>(c.y);
     item.target_entry = static_cast<int>(c.z);
     item.first_slot = static_cast<int>(c.w);
-    item.index = static_cast<int>(load_shared_16(address + 48).x);
+    const uint4 d = load_shared_16(address + 48);
+    item.index = static_cast<int>(d.x);
+    item.quiet = static_cast<int>(d.y);
+    item.reads = static_cast<int>(d.z);
+    item.awaited = static_cast<int>(d.w);
     return item;
 }
 
@@ -267,6 +278,11 @@ __device__ __forceinline__ ItemCounts read_counts(uint32_t address)
     const uint4 d = load_shared_16(address + 48);
     return {__shfl_sync(0xffffffffu, static_cast<int>(a.x), 0), __shfl_sync(0xffffffffu, static_cast<int>(a.y), 0),
             __shfl_sync(0xffffffffu, static_cast<int>(d.x), 0)};
+}
+
+__device__ __forceinline__ int read_quiet(uint32_t address)
+{
+    return __shfl_sync(0xffffffffu, static_cast<int>(load_shared_16(address + 48).y), 0);
 }
 
 /* One thread; a word after the other, since copy warps have few registers. */

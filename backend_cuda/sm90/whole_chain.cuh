@@ -48,7 +48,7 @@ template <typename T> class WholeChain
     }
 
     /* An item's first chunk, or one with fewer tokens, up to K S. */
-    __device__ __forceinline__ void start(const StageCursor &cursor, int length)
+    template <bool> __device__ __forceinline__ void start(const StageCursor &cursor, int length)
     {
         const uint32_t stage = cursor.address<kForm>(base_);
         mbarrier_wait(barriers_.full(cursor.stage), cursor.parity);
@@ -88,7 +88,7 @@ template <typename T> class WholeChain
     }
 
     /* The rest of chunk `cursor`, and the next chunk up to K S. */
-    __device__ __forceinline__ void step(const StageCursor &cursor, const StageCursor &following)
+    template <bool> __device__ __forceinline__ void step(const StageCursor &cursor, const StageCursor &following)
     {
         const uint32_t stage = cursor.address<kForm>(base_), next = following.address<kForm>(base_);
         uint32_t done[4][4]; /* O of the chunk before */
@@ -129,7 +129,7 @@ template <typename T> class WholeChain
     }
 
     /* The rest of chunk `cursor`, the last one before something else, with its O. */
-    __device__ __forceinline__ void finish(const StageCursor &cursor, int length)
+    template <bool> __device__ __forceinline__ void finish(const StageCursor &cursor, int length)
     {
         const uint32_t stage = cursor.address<kForm>(base_);
         uint32_t done[4][4];

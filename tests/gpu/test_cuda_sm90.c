@@ -3,7 +3,7 @@
  * and streams meet all of that. */
 #include "sm90_tools.h"
 
-/* A long sequence alone is cut in two, among others it is not. */
+/* A long sequence alone is shared by several blocks, among others it is not. */
 static void a_sequence_has_its_bits_in_any_batch(void **state)
 {
     (void)state;
@@ -90,6 +90,27 @@ static void waves_are_right(void **state)
     spec.num_k_heads = spec.num_v_heads = 17;
     spec.length = test_is_small() ? 70 * 64 + 5 : 200 * 64 - 9;
     spec.max_workspace = (size_t)32 << 20;
+    test_case c;
+    case_build(&c, &spec);
+    NO_COMPLAINTS(check_built_case(sm90_context(), &c));
+    case_free(&c);
+}
+
+/* Several blocks read the state that the last of them replaces; a sequence between them is left out. */
+static void a_state_in_place_is_read_before(void **state)
+{
+    (void)state;
+    const int64_t lengths[] = {2500, 100, 1500}, slots[] = {2, -1, 0};
+    case_spec spec = sm90_spec("128 x 128", 128, 128);
+    spec.num_k_heads = 1;
+    spec.num_v_heads = 2;
+    spec.lengths = lengths;
+    spec.num_seqs = COUNT_OF(lengths);
+    spec.max_seqlen = 2500;
+    spec.state_form = GDN_STATE_POOL;
+    spec.in_place = true;
+    spec.read_slots = slots;
+    spec.num_slots = 3;
     test_case c;
     case_build(&c, &spec);
     NO_COMPLAINTS(check_built_case(sm90_context(), &c));
@@ -194,6 +215,7 @@ int main(void)
         cmocka_unit_test(forms_change_no_bit),
         cmocka_unit_test(waves_change_no_bit),
         cmocka_unit_test(waves_are_right),
+        cmocka_unit_test(a_state_in_place_is_read_before),
         cmocka_unit_test(replays_follow_the_lengths),
         cmocka_unit_test(two_streams_at_once_share_nothing),
     };
