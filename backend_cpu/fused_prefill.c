@@ -3,7 +3,7 @@
  * An item of work is one sequence, some key heads, some value heads of each, and some panels of their states: as many as
  * advance chunk by chunk together in the second-level cache. A thread takes a few items of a sequence at once and advances
  * them span by span. Items share nothing they write, and no item's bits depend on how the others are cut, so the cut may
- * follow the thread count. */
+ * follow the thread count, and threads may take items over from one another. */
 #include "fused_prefill.h"
 
 #include <stdio.h>
@@ -15,7 +15,7 @@
 #include "float_mode.h"
 #include "fused_chunk.h"
 #include "fused_segments.h"
-#include "fused_sequence.h"
+#include "fused_share.h"
 
 enum {
     DEFAULT_CHUNK = 16, /* kernels/README.md has the measurements */
@@ -24,6 +24,7 @@ enum {
      * by side in memory, and its page is found again as long as few others came between: the translations of all pages of
      * 8192 tokens would fill the caches by themselves. */
     SPAN = 256,
+    SHARED_SPAN = 128, /* of a single item, between two looks for idle threads */
     PARAM_OFFSET = 0,
     PARAM_LANE_BYTES,
     PARAM_LANES,
@@ -118,37 +119,6 @@ gdn_status gdn_fused_prefill_book(const gdn_cpu_kernels *kernels, int threads, c
 
 /* --------------------------------------------------------------------------------------------- Run */
 
-static void run_bundle(gdn_chunk_work *w, const gdn_prefill_run *run, const gdn_item_cut *cut, int64_t bundle)
-{
-    const gdn_problem *p = run->problem;
-    const int64_t of_sequence = gdn_fused_items_of_sequence(cut),
-                  bundles = (of_sequence + cut->bundle - 1) / cut->bundle;
-    const int64_t n = bundle / bundles, first = bundle % bundles * cut->bundle;
-    const int count = of_sequence - first < cut->bundle ? (int)(of_sequence - first) : cut->bundle;
-    gdn_sequence_run s;
-    if (!gdn_fused_find_sequence(run, n, &s)) {
-        return;
-    }
-    gdn_item_part parts[GDN_MAX_BUNDLE];
-    for (int i = 0; i < count; i++) {
-        parts[i] = gdn_fused_part(p, cut, n * of_sequence + first + i);
-        if (s.seq.length == 0) {
-            gdn_fused_pass_on(&s, &parts[i]);
-        }
-    }
-    const int64_t span = count > 1 ? SPAN / w->chunk * w->chunk : s.seq.length;
-    const size_t item_floats = (size_t)gdn_fused_item_panels(cut) * gdn_fused_panel_floats(p);
-    int64_t checkpoint = s.first_checkpoint, next_checkpoint = checkpoint;
-    for (int64_t t = 0; t < s.seq.length; t += span, checkpoint = next_checkpoint) {
-        const int64_t end = s.seq.length - t < span ? s.seq.length : t + span;
-        for (int i = 0; i < count; i++) {
-            const bool last = i + 1 == count;
-            next_checkpoint = gdn_fused_run_span(w, &s, &parts[i], w->state + (size_t)i * item_floats, t, end,
-                                                 &parts[last ? 0 : i + 1], last ? end : t, checkpoint);
-        }
-    }
-}
-
 /* Scratch of thread `lane` of a team. */
 static gdn_chunk_work work_of(const gdn_cpu_kernels *kernels, const gdn_prefill_run *run, int lane, int team)
 {
@@ -166,24 +136,101 @@ static gdn_chunk_work work_of(const gdn_cpu_kernels *kernels, const gdn_prefill_
     return work;
 }
 
-/* What each thread of a team does: its share of the loops over bundles, or of those over segments. */
-static void run_lane(const gdn_cpu_kernels *kernels, const gdn_prefill_run *run, const gdn_item_cut *cut, int lane,
-                     int team)
+typedef struct gdn_team {
+    const gdn_cpu_kernels *kernels;
+    const gdn_prefill_run *run;
+    int size;
+    gdn_item_cut cut;
+    gdn_share share;
+} gdn_team;
+
+/* For a thread that waits: the last of these items, or half of the only one. */
+static void give_away(gdn_team *team, gdn_item_run *items, int *count)
 {
+    gdn_item_run half;
+    if (!gdn_share_is_wanted(&team->share)) {
+        return;
+    }
+    if (*count > 1) {
+        gdn_share_leave(&team->share, &items[--*count]);
+    } else if (gdn_fused_split(team->run->problem, &items[0], &half)) {
+        gdn_share_leave(&team->share, &half);
+    } else {
+        gdn_share_leave_nothing(&team->share);
+    }
+}
+
+/* Items of one sequence, all at the same token, to its end: span by span in turn. */
+static void advance(gdn_chunk_work *w, gdn_team *team, gdn_item_run *items, int count)
+{
+    const int64_t length = items[0].s.seq.length;
+    for (int64_t t = items[0].t, end; t < length; t = end) {
+        const int64_t most = count > 1 ? SPAN : team->size > 1 ? SHARED_SPAN : length;
+        end = length - t <= most ? length : t + most / w->chunk * w->chunk;
+        for (int i = 0; i < count; i++) {
+            const bool last = i + 1 == count;
+            gdn_item_run *item = &items[i];
+            item->checkpoint = gdn_fused_run_span(w, &item->s, &item->part, item->state, t, end,
+                                                  &items[last ? 0 : i + 1].part, last ? end : t, item->checkpoint);
+            item->t = end;
+        }
+        if (end < length) {
+            give_away(team, items, &count);
+        }
+    }
+}
+
+static void run_bundle(gdn_chunk_work *w, gdn_team *team, int64_t bundle)
+{
+    const gdn_problem *p = w->problem;
+    const gdn_item_cut *cut = &team->cut;
+    const int64_t of_sequence = gdn_fused_items_of_sequence(cut),
+                  bundles = (of_sequence + cut->bundle - 1) / cut->bundle;
+    const int64_t n = bundle / bundles, first = bundle % bundles * cut->bundle;
+    const int count = of_sequence - first < cut->bundle ? (int)(of_sequence - first) : cut->bundle;
+    const size_t item_floats = (size_t)gdn_fused_item_panels(cut) * gdn_fused_panel_floats(p);
+    gdn_sequence_run s;
+    if (!gdn_fused_find_sequence(team->run, n, &s)) {
+        return;
+    }
+    gdn_item_run items[GDN_MAX_BUNDLE];
+    for (int i = 0; i < count; i++) {
+        items[i] = (gdn_item_run){.s = s,
+                                  .part = gdn_fused_part(p, cut, n * of_sequence + first + i),
+                                  .state = w->state + (size_t)i * item_floats,
+                                  .checkpoint = s.first_checkpoint};
+        if (s.seq.length == 0) {
+            gdn_fused_pass_on(&s, &items[i].part);
+        }
+    }
+    advance(w, team, items, count);
+}
+
+/* What each thread of a team does: its share of the loop over bundles, then of what others have left of theirs; or its share of the
+ * loops over segments. */
+static void run_lane(gdn_team *team, int lane)
+{
+    const gdn_cpu_kernels *kernels = team->kernels;
     const uint64_t mode = gdn_float_mode_flush();
-    gdn_chunk_work work = work_of(kernels, run, lane, team);
+    gdn_chunk_work work = work_of(kernels, team->run, lane, team->size);
     if (kernels->thread_begin) {
         kernels->thread_begin();
     }
-    if (run->problem->num_segments > 1) {
-        float *scratch = (float *)(void *)(run->workspace + run->choice->param[PARAM_SEGMENTS]);
-        gdn_fused_run_segments(&work, &(gdn_segments){run, work.chunk, scratch});
+    if (team->run->problem->num_segments > 1) {
+        float *scratch = (float *)(void *)(team->run->workspace + team->run->choice->param[PARAM_SEGMENTS]);
+        gdn_fused_run_segments(&work, &(gdn_segments){team->run, work.chunk, scratch});
     } else {
+        gdn_share_begin(&team->share);
+        /* A thread waits below once there are no more bundles: the scratch of an item that it takes over is not used again. */
 #ifdef _OPENMP
-#pragma omp for schedule(dynamic, 1)
+#pragma omp for schedule(dynamic, 1) nowait
 #endif
-        for (int64_t bundle = 0; bundle < cut->bundles; bundle++) {
-            run_bundle(&work, run, cut, bundle);
+        for (int64_t bundle = 0; bundle < team->cut.bundles; bundle++) {
+            run_bundle(&work, team, bundle);
+        }
+        gdn_item_run item;
+        while (gdn_share_take(&team->share, &item)) {
+            advance(&work, team, &item, 1);
         }
     }
     if (kernels->thread_end) {
@@ -195,19 +242,18 @@ static void run_lane(const gdn_cpu_kernels *kernels, const gdn_prefill_run *run,
 gdn_status gdn_fused_prefill_run(const gdn_cpu_kernels *kernels, int threads, const gdn_prefill_run *run)
 {
     const int64_t *param = run->choice->param;
-    int team = (int)gdn_smaller(threads, param[PARAM_LANES]);
-    gdn_item_cut cut = {0};
+    gdn_team team = {.kernels = kernels, .run = run, .size = (int)gdn_smaller(threads, param[PARAM_LANES])};
     if (run->problem->num_segments <= 1) {
-        cut = gdn_fused_choose_cut(run, team, param[PARAM_POOL] / team);
-        team = (int)gdn_smaller(cut.items, team);
-        gdn_fused_choose_bundle(run, team, param[PARAM_POOL] / team, &cut);
+        team.cut = gdn_fused_choose_cut(run, team.size, param[PARAM_POOL] / team.size);
+        team.size = (int)gdn_smaller(team.cut.items, team.size);
+        gdn_fused_choose_bundle(run, team.size, param[PARAM_POOL] / team.size, &team.cut);
     }
     /* A region of its own even for one thread: the loops inside must not bind to a region of the caller's. */
 #ifdef _OPENMP
-#pragma omp parallel num_threads(team)
-    run_lane(kernels, run, &cut, omp_get_thread_num(), team);
+#pragma omp parallel num_threads(team.size)
+    run_lane(&team, omp_get_thread_num());
 #else
-    run_lane(kernels, run, &cut, 0, 1);
+    run_lane(&team, 0);
 #endif
     return GDN_OK;
 }

@@ -59,14 +59,16 @@ GDN_INLINE void solve_columns(int rows, const float *n, ptrdiff_t n_block, float
             }
         }
 #ifdef VF_STORE_PAIR
-        GDN_UNROLL
-        for (int i = 0; pairs && i < SOLVE_ROWS; i += 2) {
+        if (pairs) {
             GDN_UNROLL
-            for (int c = 0; c < VECTORS; c++) {
-                const int at = (row + i) / 2 * GDN_PANEL + c * VF_LANES;
-                VF_STORE_PAIR(pairs + at, acc[i][c], acc[i + 1][c]);
-                VF_STORE_PAIR(y + at, vf_mul(vf_set1(scale[row + i]), acc[i][c]),
-                              vf_mul(vf_set1(scale[row + i + 1]), acc[i + 1][c]));
+            for (int i = 0; i < SOLVE_ROWS; i += 2) {
+                GDN_UNROLL
+                for (int c = 0; c < VECTORS; c++) {
+                    const int at = (row + i) / 2 * GDN_PANEL + c * VF_LANES;
+                    VF_STORE_PAIR(pairs + at, acc[i][c], acc[i + 1][c]);
+                    VF_STORE_PAIR(y + at, vf_mul(vf_set1(scale[row + i]), acc[i][c]),
+                                  vf_mul(vf_set1(scale[row + i + 1]), acc[i + 1][c]));
+                }
             }
         }
 #endif

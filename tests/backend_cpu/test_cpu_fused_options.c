@@ -42,6 +42,52 @@ static void thread_counts_change_no_bit(void **unused)
     NO_COMPLAINTS(complaints);
 }
 
+/* Threads that have run out of sequences take over heads or panels of a long one while it runs: with the same bits. */
+static void work_taken_over_changes_no_bit(void **unused)
+{
+    (void)unused;
+    static const int32_t heads[][2] = {{1, 1}, {1, 3}, {4, 4}, {2, 6}};
+    static const gdn_numerics numerics[] = {GDN_NUMERICS_DEFAULT, GDN_NUMERICS_BF16};
+    int complaints = 0;
+    for (size_t h = 0; h < COUNT_OF(heads) * COUNT_OF(numerics); h++) {
+        test_case alone;
+        const case_spec spec = {.label = "taken over",
+                                .seed = h + 1,
+                                .num_k_heads = heads[h / 2][0],
+                                .num_v_heads = heads[h / 2][1],
+                                .head_v_dim = 80,
+                                .numerics = numerics[h % 2],
+                                .lengths = LENGTHS(13, 1100, 13, 13, 13),
+                                .num_seqs = 5,
+                                .checkpoint_form = GDN_CHECKPOINT_EVERY,
+                                .checkpoint_interval = 60};
+        gdn_context *context = context_with(NULL, 1);
+        case_build(&alone, &spec);
+        gdn_plan *plan = NULL;
+        const gdn_status status = gdn_plan_create(&plan, context, &alone.problem);
+        gdn_plan_destroy(&plan);
+        if (status == GDN_ERROR_UNSUPPORTED) {
+            print_message("rounded products left out: %s\n", gdn_last_error());
+            case_free(&alone);
+            gdn_context_destroy(&context);
+            continue;
+        }
+        complaints += check_built_case(context, &alone);
+        gdn_context_destroy(&context);
+        for (int32_t threads = 2; threads <= 5; threads++) {
+            test_case c;
+            context = context_with(NULL, threads);
+            case_build(&c, &spec);
+            complaints += check_built_case(context, &c);
+            complaints += same_results(&alone, &c);
+            case_free(&c);
+            gdn_context_destroy(&context);
+        }
+        case_free(&alone);
+    }
+    NO_COMPLAINTS(complaints);
+}
+
 /* Segments joined by (E, F) maps: judged as everything else, on lengths that divide nothing, with checkpoints on both sides
  * of a cut, with resets, and with the same bits on any number of threads. */
 static void segments_asked_for(void **unused)
@@ -320,6 +366,7 @@ int main(void)
     }
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(thread_counts_change_no_bit),
+        cmocka_unit_test(work_taken_over_changes_no_bit),
         cmocka_unit_test(segments_asked_for),
         cmocka_unit_test(bf16_products_where_asked_for),
         cmocka_unit_test(rounded_products_are_refused_where_there_are_none),

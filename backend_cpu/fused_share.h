@@ -1,0 +1,35 @@
+/* What a thread that has run out of work takes over from another: items that are on their way through a sequence, or parts of
+ * them. A call then ends when its work does, not with its slowest thread; who computes an item changes no bit of it. */
+#ifndef GDN_CPU_FUSED_SHARE_H
+#define GDN_CPU_FUSED_SHARE_H
+
+#include <stdatomic.h>
+
+#include "fused_sequence.h"
+
+typedef struct gdn_item_run {
+    gdn_sequence_run s;
+    gdn_item_part part;
+    float *state; /* of its heads, one after the other */
+    int64_t t, checkpoint; /* the next token; the first checkpoint that is left */
+} gdn_item_run;
+
+/* Half of what is left of an item: of its key heads, of its one key head's value heads, or of its one head's panels. False, and
+ * nothing changed, if it is one panel. */
+bool gdn_fused_split(const gdn_problem *problem, gdn_item_run *item, gdn_item_run *half);
+
+/* One place, where a working thread leaves an item and a waiting one finds it. Zeroed before a team begins. */
+typedef struct gdn_share {
+    atomic_int working, waiting, place;
+    gdn_item_run left;
+} gdn_share;
+
+void gdn_share_begin(gdn_share *share); /* by each thread, before its work */
+/* Whether a thread waits and nothing has been left for it yet. If so, the caller leaves something, or says that it cannot. */
+bool gdn_share_is_wanted(gdn_share *share);
+void gdn_share_leave(gdn_share *share, const gdn_item_run *item);
+void gdn_share_leave_nothing(gdn_share *share);
+/* By a thread without work: waits for an item. False when no thread works any more. */
+bool gdn_share_take(gdn_share *share, gdn_item_run *item);
+
+#endif
