@@ -12,6 +12,7 @@ namespace sm90
 
 constexpr int kGatesWarps = 8; /* of a block: value heads of one chunk, whose inputs lie side by side */
 
+template <typename T>
 __global__ void __launch_bounds__(32 * kGatesWarps) gates_kernel(const __grid_constant__ gdn_sm90_prefill p)
 {
 #ifdef GDN_SM90_HAS_CODE
@@ -42,7 +43,7 @@ __global__ void __launch_bounds__(32 * kGatesWarps) gates_kernel(const __grid_co
             bulk_wait_read(); /* the gates before these have left */
         }
         __syncwarp();
-        compute_gates(p, job, 0, raw, gates, lane);
+        compute_gates<T>(p, job, 0, raw, gates, lane);
         fence_proxy_async();
         __syncwarp();
         if (lane == 0) {

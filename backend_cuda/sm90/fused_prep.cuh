@@ -157,7 +157,7 @@ template <typename T> class FusedPrep
         }
         wait_free();
         /* Equal in all lanes; the shuffle lets the compiler know. */
-        if (__shfl_sync(0xffffffffu, static_cast<int>(fits_half(factors, gates, lane)), 0) != 0) {
+        if (__shfl_sync(0xffffffffu, static_cast<int>(fits_half<T>(factors, gates, lane)), 0) != 0) {
             finish<HalfBlocks>(factors, gates, lane);
         } else {
             finish<Tf32Blocks>(factors, gates, lane);

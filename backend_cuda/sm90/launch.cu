@@ -43,8 +43,9 @@ int gdn_sm90_fused_launch(const gdn_sm90_prefill *prefill, int32_t dtype, int32_
     const int64_t chunks = p.wave_slots * groups, gates_blocks = chunks < 8 * num_sms ? chunks : 8 * num_sms;
     const int64_t items = static_cast<int64_t>(p.num_seqs) * p.num_v_heads;
     const int64_t blocks = items < num_sms ? items : num_sms;
-    const cudaError_t error = launch(gates_kernel, p, gates_blocks, 32 * kGatesWarps,
-                                     kGatesWarps * PrepMap::kGatesBytes + kAlignment, stream);
+    const auto gates = dtype == GDN_DTYPE_BF16 ? gates_kernel<__nv_bfloat16> : gates_kernel<__half>;
+    const cudaError_t error =
+        launch(gates, p, gates_blocks, 32 * kGatesWarps, kGatesWarps * PrepMap::kGatesBytes + kAlignment, stream);
     if (error != cudaSuccess) {
         return error;
     }

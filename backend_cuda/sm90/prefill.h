@@ -45,7 +45,7 @@ extern "C" {
 #define GDN_SM90_RECORD_BYTES 17408
 
 /* The gates of one (chunk slot, value head) for the fused kernel (HeadGates). */
-#define GDN_SM90_GATES_BYTES 880
+#define GDN_SM90_GATES_BYTES 1008
 
 /* A chunk of normalised k and q, as swizzled tiles. */
 #define GDN_SM90_PACKED_BYTES(head_k_dim) (4 * GDN_SM90_CHUNK * (head_k_dim))

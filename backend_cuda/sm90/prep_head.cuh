@@ -104,23 +104,23 @@ __device__ __forceinline__ void mask_gram(float (&gram)[32], int length, int war
 }
 
 /* Whether float16 holds L and its inverse: 2.05 and 1.05 leave room for keys that were normalised, then rounded. */
-__device__ __forceinline__ bool fits_half(uint32_t base, uint32_t gates, int lane)
+template <typename T> __device__ __forceinline__ bool fits_half(uint32_t base, uint32_t gates, int lane)
 {
     const float2 square = load_shared_float2(base + PrepMap::kKSquare + 8 * lane);
-    const float2 beta = load_shared_float2(gates + HeadGates::kBeta + 8 * lane);
+    const float2 beta = unpack2<T>(load_shared_u32(gates + HeadGates::kBeta + 4 * lane));
     const bool fits =
         fmaxf(square.x, square.y) <= 1.05f && fabsf(beta.x) * square.x <= 2.05f && fabsf(beta.y) * square.y <= 2.05f;
     return __all_sync(0xffffffffu, fits) != 0;
 }
 
 /* exp(G_i - G_j) inside the diagonal block, for column 2t + 8 n + c % 2 and row g + 8 (c / 2); garbage above it. */
-__device__ __forceinline__ void diagonal_decay(float (&decay)[2][4], uint32_t columns, int warp, int lane,
+__device__ __forceinline__ void diagonal_decay(float (&decay)[2][4], uint32_t gates, int warp, int lane,
                                                const float (&in_block)[2])
 {
     const int t = lane % 4;
 #pragma unroll
     for (int n = 0; n < 2; ++n) {
-        const float2 column = load_shared_float2(columns + 4 * (16 * warp + 8 * n + 2 * t));
+        const float2 column = load_shared_float2(gates + HeadGates::kColumn + 4 * (16 * warp + 8 * n + 2 * t));
 #pragma unroll
         for (int c = 0; c < 4; ++c) {
             decay[n][c] = exp2_approx(in_block[c / 2] - (c % 2 ? column.y : column.x));
@@ -144,17 +144,16 @@ __device__ __forceinline__ void lower_decay(float (&decay)[2][4], uint32_t gates
     }
 }
 
-/* One warp: row block `warp` of -L to shared memory, the diagonal block transposed. `columns`: compute_gates, or kInBlock. */
-template <typename Blocks>
-__device__ __forceinline__ void store_lower(const float (&kk)[32], uint32_t base, uint32_t gates, uint32_t columns,
-                                            int warp, int lane)
+/* One warp: row block `warp` of -L to shared memory, the diagonal block transposed. */
+template <typename T, typename Blocks>
+__device__ __forceinline__ void store_lower(const float (&kk)[32], uint32_t base, uint32_t gates, int warp, int lane)
 {
     const int g = lane / 4, t = lane % 4;
     float minus_beta[2], in_block[2], row[2];
 #pragma unroll
     for (int e = 0; e < 2; ++e) {
         const uint32_t at = 4 * (16 * warp + g + 8 * e);
-        minus_beta[e] = -load_shared_float(gates + HeadGates::kBeta + at);
+        minus_beta[e] = -HeadGates::beta<T>(gates, 16 * warp + g + 8 * e);
         in_block[e] = load_shared_float(gates + HeadGates::kInBlock + at);
         row[e] = minus_beta[e] * exp2_approx(in_block[e]);
     }
@@ -173,7 +172,7 @@ __device__ __forceinline__ void store_lower(const float (&kk)[32], uint32_t base
             Blocks::store(lane, base + PrepMap::kLower + (warp * (warp - 1) / 2 + j) * Blocks::kBytes, L);
         } else if (j == warp) {
             float L[2][4];
-            diagonal_decay(L, columns, warp, lane, in_block);
+            diagonal_decay(L, gates, warp, lane, in_block);
             const uint32_t out = base + PrepMap::kDiagonal + warp * (16 * PrepMap::kDiagonalStride * 4);
 #pragma unroll
             for (int n = 0; n < 2; ++n) {
@@ -198,8 +197,8 @@ __device__ __forceinline__ void store_lower_and_P(const float (&kk)[32], const f
     const uint32_t row_gates = gates + 4 * (16 * warp + g), column_gates = gates + 8 * t;
     const uint32_t out_P = record + GDN_SM90_RECORD_P;
     const int row_of_lane = 16 * warp + lane / 8 % 2 * 8 + lane % 8; /* whose address it gives to stmatrix */
-    const float minus_beta[2] = {-load_shared_float(row_gates + HeadGates::kBeta),
-                                 -load_shared_float(row_gates + HeadGates::kBeta + 32)};
+    const float minus_beta[2] = {-HeadGates::beta<T>(gates, 16 * warp + g),
+                                 -HeadGates::beta<T>(gates, 16 * warp + g + 8)};
     const float in_block[2] = {load_shared_float(row_gates + HeadGates::kInBlock),
                                load_shared_float(row_gates + HeadGates::kInBlock + 32)};
     const float decay[2] = {exp2_approx(in_block[0]), exp2_approx(in_block[1])};
@@ -236,7 +235,7 @@ __device__ __forceinline__ void store_lower_and_P(const float (&kk)[32], const f
     uint32_t r[4];
 #pragma unroll
     for (int n = 0; n < 2; ++n) {
-        const float2 column = load_shared_float2(column_gates + HeadGates::kInBlock + 64 * warp + 32 * n);
+        const float2 column = load_shared_float2(column_gates + HeadGates::kColumn + 64 * warp + 32 * n);
         float P[4];
 #pragma unroll
         for (int c = 0; c < 4; ++c) {
@@ -307,8 +306,7 @@ __device__ __forceinline__ void merge_column(uint32_t base, uint32_t record, uin
     typename Blocks::Operand x[kBlocks]; /* X_(warp + below),w^T */
     float y[2][4];
     Blocks::load_transposed(lane, inverse, x[0], y);
-    const float beta[2] = {load_shared_float(gates + HeadGates::kBeta + 4 * (16 * warp + g)),
-                           load_shared_float(gates + HeadGates::kBeta + 4 * (16 * warp + g + 8))};
+    const float beta[2] = {HeadGates::beta<T>(gates, 16 * warp + g), HeadGates::beta<T>(gates, 16 * warp + g + 8)};
 #pragma unroll
     for (int below = 0; below < kBlocks; ++below) {
         if (warp + below < kBlocks) {
@@ -348,8 +346,7 @@ __device__ __forceinline__ void merge_column(uint32_t base, uint32_t record, uin
 
 /* One warp: row block `warp` of P. */
 template <typename T>
-__device__ __forceinline__ void store_P(const float (&qk)[32], uint32_t record, uint32_t gates, uint32_t columns,
-                                        int warp, int lane)
+__device__ __forceinline__ void store_P(const float (&qk)[32], uint32_t record, uint32_t gates, int warp, int lane)
 {
     const int g = lane / 4, t = lane % 4;
     const float in_block[2] = {load_shared_float(gates + HeadGates::kInBlock + 4 * (16 * warp + g)),
@@ -363,7 +360,7 @@ __device__ __forceinline__ void store_P(const float (&qk)[32], uint32_t record, 
             if (j < warp) {
                 lower_decay(P, gates, warp, lane, j, row);
             } else {
-                diagonal_decay(P, columns, warp, lane, in_block);
+                diagonal_decay(P, gates, warp, lane, in_block);
             }
 #pragma unroll
             for (int n = 0; n < 2; ++n) {

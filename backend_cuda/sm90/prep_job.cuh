@@ -31,7 +31,7 @@ struct PrepMap {
     static constexpr uint32_t kQFactor = kKFactor + 256; /* scale rq_i */
     static constexpr uint32_t kKSquare = kQFactor + 256; /* |rk_i k_i|^2 */
     static constexpr uint32_t kBarrier = kKSquare + 256; /* the tiles have arrived */
-    static constexpr uint32_t kColumns = kBarrier + 16; /* with PrepTiles::kSplitsBeta: kColumn of each value head */
+    static constexpr uint32_t kEnd = kBarrier + 16;
     static constexpr int kDiagonalStride = 20; /* floats a row: 16-byte broadcast reads */
 };
 
@@ -40,8 +40,7 @@ template <int kHeadK> struct PrepTiles {
     static constexpr uint32_t kRowBytes = kRows * kHeadK * 2; /* swizzled tiles of 64 columns */
     static constexpr uint32_t kQ = PrepMap::kTilesEnd - kRowBytes;
     static constexpr uint32_t kK = kQ - kRowBytes; /* below 0 for K = 256: addresses wrap */
-    static constexpr bool kSplitsBeta = kHeadK != 128; /* there is no shared memory left for it at 128 */
-    static constexpr uint32_t kBytes = PrepMap::kColumns + (kSplitsBeta ? kJobHeads * kRows * 4 : 0) - kK;
+    static constexpr uint32_t kBytes = PrepMap::kEnd - kK;
     static constexpr int kPerMultiprocessor = kHeadK > 128 ? 2 : 3;
     static_assert(kPerMultiprocessor * (kBytes + 1024 + 1024) <= 228 * 1024, "blocks of a multiprocessor");
 };
@@ -50,16 +49,28 @@ static_assert(PrepMap::kRecord % 1024 == 0, "A' and P are swizzled tiles");
 static_assert(PrepMap::kKFactor % 16 == 0 && PrepMap::kGates % 16 == 0, "float4 reads");
 
 /* One value head's gates: logarithms are to base 2, b(i) = i / 16, and "next" of block b is row 16 (b + 1), of the last
- * block row 63. Every factor is at most 1, so products underflow where the result does and never overflow. */
+ * block row 63. Every factor is at most about 1, so products underflow where the result does and never overflow.
+ *
+ * beta has two factors, what the I/O type T holds of it and r, close to 1. With b r for beta, V' is r V'', V'' = b (V - ..): so
+ * b stands for beta in L and A', and r_j k_j for k_j where it is written, which is in columns of L and P and in the update. The
+ * diagonal of A', its largest entries, is b then, and nothing is lost when it is rounded. */
 struct HeadGates {
-    static constexpr uint32_t kBeta = 0; /* float[64] */
-    static constexpr uint32_t kInBlock = 256; /* G_i - G_16b(i), float[64] */
-    static constexpr uint32_t kTail = 512; /* exp(G_next - G_i), float[64] */
-    static constexpr uint32_t kBetween = 768; /* exp(G_16r - G_next(c)) for c < r, float[4][4] */
-    static constexpr uint32_t kStart = 832; /* exp(G_16b), float[4] */
-    static constexpr uint32_t kFinish = 848; /* exp(G_63 - G_next(b)), float[4] */
-    static constexpr uint32_t kEnd = 864; /* exp(G_63) */
+    static constexpr uint32_t kBeta = 0; /* b_i, T[64] */
+    static constexpr uint32_t kInBlock = 128; /* G_i - G_16b(i), float[64] */
+    static constexpr uint32_t kColumn = 384; /* the same less log r_i: of i as a column, float[64] */
+    static constexpr uint32_t kTail = 640; /* r_i exp(G_next - G_i), float[64] */
+    static constexpr uint32_t kBetween = 896; /* exp(G_16r - G_next(c)) for c < r, float[4][4] */
+    static constexpr uint32_t kStart = 960; /* exp(G_16b), float[4] */
+    static constexpr uint32_t kFinish = 976; /* exp(G_63 - G_next(b)), float[4] */
+    static constexpr uint32_t kEnd = 992; /* exp(G_63) */
+
+    /* b_i */
+    template <typename T> static __device__ __forceinline__ float beta(uint32_t gates, int i)
+    {
+        return unpack2<T>(load_shared_u16(gates + kBeta + 2 * i)).x;
+    }
 };
+static_assert(HeadGates::kEnd + 16 == GDN_SM90_GATES_BYTES, "");
 
 struct PrepJob {
     int number; /* -1: none */
@@ -156,28 +167,18 @@ __device__ __forceinline__ RawGates load_gates(const gdn_sm90_prefill &p, const 
     return raw;
 }
 
-/* Splits beta into one that T holds and a ratio close to 1. With b r for beta, V' = r V'' where V'' = b (V - ..): so b stands
- * for beta in L and A', and r k_j for k_j where it is written, that is in columns of L and P and in the update. The diagonal of
- * A', its largest entries, is b then, and loses nothing when it is rounded: a fifth of the error of o and state otherwise. */
-template <typename T> __device__ __forceinline__ void split_beta(float (&beta)[2], float (&ratio)[2])
+/* What rounding left of beta, as a factor; 1 where it left 0 or infinity. */
+__device__ __forceinline__ float beta_ratio(float beta, float rounded)
 {
-    const float2 rounded = unpack2<T>(pack2<T>(beta[0], beta[1]));
-    const float held[2] = {rounded.x, rounded.y};
-#pragma unroll
-    for (int e = 0; e < 2; ++e) {
-        const float rest = beta[e] / held[e];
-        const bool splits = rest >= 0.5f && rest <= 2.0f; /* neither 0 nor past T's range */
-        ratio[e] = splits ? rest : 1.0f;
-        beta[e] = splits ? held[e] : beta[e];
-    }
+    const float ratio = beta / rounded;
+    return ratio >= 0.5f && ratio <= 2.0f ? ratio : 1.0f;
 }
 
 /* One warp: HeadGates of one value head. Tokens past the chunk's length have no decay and beta 0. Sums are in double: their
- * differences stay exact after tokens of strong decay. With a type T beta is split: kBeta is what T holds, kTail has the ratio
- * as a factor, and so has what follows from `columns`, float[64], which stand for kInBlock then where it is a column's. */
-template <typename T = void>
+ * differences stay exact after tokens of strong decay. */
+template <typename T>
 __device__ __forceinline__ void compute_gates(const gdn_sm90_prefill &p, const PrepJob &job, int h, const RawGates &raw,
-                                              uint32_t gates, int lane, uint32_t columns = 0)
+                                              uint32_t gates, int lane)
 {
     constexpr double kLog2E = 1.4426950408889634;
     const bool raw_form = p.gate_form == GDN_GATE_RAW;
@@ -204,18 +205,15 @@ __device__ __forceinline__ void compute_gates(const gdn_sm90_prefill &p, const P
     const double first = __shfl_sync(0xffffffffu, G[0], 8 * block);
     const double following = __shfl_sync(0xffffffffu, G[0], (8 * block + 8) % 32);
     const double next = block == kBlocks - 1 ? G_last : following;
+    const uint32_t rounded = pack2<T>(beta[0], beta[1]);
+    const float2 b = unpack2<T>(rounded);
+    const float r[2] = {beta_ratio(beta[0], b.x), beta_ratio(beta[1], b.y)};
     const float in_block[2] = {static_cast<float>(G[0] - first), static_cast<float>(G[1] - first)};
-    float tail[2] = {exp2_approx(static_cast<float>(next - G[0])), exp2_approx(static_cast<float>(next - G[1]))};
-    if constexpr (!std::is_void<T>::value) {
-        float ratio[2];
-        split_beta<T>(beta, ratio);
-        tail[0] *= ratio[0];
-        tail[1] *= ratio[1];
-        store_shared_float2(columns + 8 * lane, in_block[0] - log2f(ratio[0]), in_block[1] - log2f(ratio[1]));
-    }
-    store_shared_float2(gates + HeadGates::kBeta + 8 * lane, beta[0], beta[1]);
+    store_shared_u32(gates + HeadGates::kBeta + 4 * lane, rounded);
     store_shared_float2(gates + HeadGates::kInBlock + 8 * lane, in_block[0], in_block[1]);
-    store_shared_float2(gates + HeadGates::kTail + 8 * lane, tail[0], tail[1]);
+    store_shared_float2(gates + HeadGates::kColumn + 8 * lane, in_block[0] - log2f(r[0]), in_block[1] - log2f(r[1]));
+    store_shared_float2(gates + HeadGates::kTail + 8 * lane, r[0] * exp2_approx(static_cast<float>(next - G[0])),
+                        r[1] * exp2_approx(static_cast<float>(next - G[1])));
     /* Lane 4 r + c: row block r, column block c. */
     const double row_first = __shfl_sync(0xffffffffu, G[0], 8 * (lane / 4 % 4));
     const double column_next = __shfl_sync(0xffffffffu, next, 8 * (lane % 4));

@@ -153,7 +153,6 @@ __global__ void __launch_bounds__(kPrepThreads, PrepTiles<kHeadK>::kPerMultiproc
 {
 #ifdef GDN_SM90_HAS_CODE
     using Tiles = PrepTiles<kHeadK>;
-    using Split = std::conditional_t<Tiles::kSplitsBeta, T, void>;
     const uint32_t base = shared_memory_base() - Tiles::kK;
     const int warp = __shfl_sync(0xffffffffu, threadIdx.x / 32, 0);
     const int lane = threadIdx.x % 32;
@@ -176,8 +175,7 @@ __global__ void __launch_bounds__(kPrepThreads, PrepTiles<kHeadK>::kPerMultiproc
     uint32_t parity = 0;
     while (job.number >= 0) {
         if (warp < job.count) {
-            const uint32_t gates = base + PrepMap::kGates + warp * PrepMap::kGatesBytes;
-            compute_gates<Split>(p, job, warp, raw, gates, lane, base + PrepMap::kColumns + warp * kRows * 4);
+            compute_gates<T>(p, job, warp, raw, base + PrepMap::kGates + warp * PrepMap::kGatesBytes, lane);
         }
         float kk[32], qk[32];
         mbarrier_wait(base + PrepMap::kBarrier, parity);
@@ -197,15 +195,13 @@ __global__ void __launch_bounds__(kPrepThreads, PrepTiles<kHeadK>::kPerMultiproc
 
         for (int h = 0; h < job.count; ++h) {
             const uint32_t gates = base + PrepMap::kGates + h * PrepMap::kGatesBytes;
-            const uint32_t columns =
-                Tiles::kSplitsBeta ? base + PrepMap::kColumns + h * kRows * 4 : gates + HeadGates::kInBlock;
-            const bool half = fits_half(base, gates, lane);
+            const bool half = fits_half<T>(base, gates, lane);
             if (half) {
-                store_lower<HalfBlocks>(kk, base, gates, columns, warp, lane);
+                store_lower<T, HalfBlocks>(kk, base, gates, warp, lane);
                 __syncwarp();
                 invert_diagonal<HalfBlocks>(base, warp, lane);
             } else {
-                store_lower<Tf32Blocks>(kk, base, gates, columns, warp, lane);
+                store_lower<T, Tf32Blocks>(kk, base, gates, warp, lane);
                 __syncwarp();
                 invert_diagonal<Tf32Blocks>(base, warp, lane);
             }
@@ -218,7 +214,7 @@ __global__ void __launch_bounds__(kPrepThreads, PrepTiles<kHeadK>::kPerMultiproc
             } else {
                 merge_column<T, Tf32Blocks>(base, base + PrepMap::kRecord, gates, warp, lane);
             }
-            store_P<T>(qk, base + PrepMap::kRecord, gates, columns, warp, lane);
+            store_P<T>(qk, base + PrepMap::kRecord, gates, warp, lane);
             if (warp >= 2) {
                 store_decays(base, base + PrepMap::kRecord, gates, threadIdx.x - 64);
             }

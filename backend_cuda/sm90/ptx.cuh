@@ -207,6 +207,13 @@ static __device__ __forceinline__ void store_shared_u16(uint32_t address, uint16
     asm volatile("st.shared.u16 [%0], %1;" ::"r"(address), "h"(v) : "memory");
 }
 
+static __device__ __forceinline__ uint32_t load_shared_u16(uint32_t address)
+{
+    uint16_t x;
+    asm volatile("ld.shared.u16 %0, [%1];" : "=h"(x) : "r"(address) : "memory");
+    return x;
+}
+
 static __device__ __forceinline__ uint32_t load_shared_u32(uint32_t address)
 {
     uint32_t v;
