@@ -3,6 +3,19 @@
 
 #include <stdlib.h>
 
+/* Judges the case of `spec` on that many threads, and compares its bits with those of `alone`. */
+static int check_threads(const test_case *alone, const case_spec *spec, const char *isa, int32_t threads)
+{
+    test_case c;
+    gdn_context *context = context_with(isa, threads);
+    case_build(&c, spec);
+    int complaints = check_built_case(context, &c);
+    complaints += same_results(alone, &c);
+    case_free(&c);
+    gdn_context_destroy(&context);
+    return complaints;
+}
+
 /* Thread counts cut the work by heads of a group and by panels of V: no cut may change a bit. */
 static void thread_counts_change_no_bit(void **unused)
 {
@@ -28,13 +41,7 @@ static void thread_counts_change_no_bit(void **unused)
             complaints += check_built_case(context, &alone);
             gdn_context_destroy(&context);
             for (int32_t threads = 2; threads <= 17; threads = threads * 2 - 1) {
-                test_case c;
-                context = context_with(isas[i], threads);
-                case_build(&c, &spec);
-                complaints += check_built_case(context, &c);
-                complaints += same_results(&alone, &c);
-                case_free(&c);
-                gdn_context_destroy(&context);
+                complaints += check_threads(&alone, &spec, isas[i], threads);
             }
             case_free(&alone);
         }
@@ -75,13 +82,7 @@ static void work_taken_over_changes_no_bit(void **unused)
         complaints += check_built_case(context, &alone);
         gdn_context_destroy(&context);
         for (int32_t threads = 2; threads <= 5; threads++) {
-            test_case c;
-            context = context_with(NULL, threads);
-            case_build(&c, &spec);
-            complaints += check_built_case(context, &c);
-            complaints += same_results(&alone, &c);
-            case_free(&c);
-            gdn_context_destroy(&context);
+            complaints += check_threads(&alone, &spec, NULL, threads);
         }
         case_free(&alone);
     }
