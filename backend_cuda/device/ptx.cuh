@@ -258,7 +258,7 @@ static __device__ __forceinline__ float exp2_approx(float x)
 
 /* The same value, which the compiler must take for another one: what is computed from it stays inside a loop, where it would
  * otherwise be kept in registers from outside. */
-static __device__ __forceinline__ int opaque(int x)
+template <typename T> static __device__ __forceinline__ T opaque(T x)
 {
     asm volatile("" : "+r"(x));
     return x;
