@@ -75,6 +75,17 @@ static __device__ __forceinline__ uint4 load_global_16(const void *from)
     return v;
 }
 
+/* The same, asking for the whole line of 128 bytes that they are in. */
+static __device__ __forceinline__ uint4 load_global_16_of_line(const void *from)
+{
+    uint4 v;
+    asm volatile("ld.global.L2::128B.v4.u32 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
+                 : "l"(from)
+                 : "memory");
+    return v;
+}
+
 static __device__ __forceinline__ void store_global_16(void *to, uint4 v)
 {
     asm volatile("st.global.v4.u32 [%0], {%1, %2, %3, %4};" ::"l"(to), "r"(v.x), "r"(v.y), "r"(v.z), "r"(v.w)
@@ -276,7 +287,7 @@ static __device__ __forceinline__ float exp2_approx(float x)
 
 /* The same value, which the compiler must take for another one: what is computed from it stays inside a loop, where it would
  * otherwise be kept in registers from outside. */
-static __device__ __forceinline__ int opaque(int x)
+template <typename T> static __device__ __forceinline__ T opaque(T x)
 {
     asm volatile("" : "+r"(x));
     return x;
