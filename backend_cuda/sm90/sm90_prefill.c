@@ -208,18 +208,19 @@ static bool whole_pays(const gdn_sm90_prefill *p, const gdn_prefill_run *run, in
 }
 
 /* Whether the fused kernel is the fastest: by what a chunk of the longest, or of the fullest multiprocessor's, sequences takes
- * it, or half of V of that and the prep of all chunks before (in 10 ns, measured). The bits are the same. */
+ * it, or half of V of that, the prep of all chunks before and a launch more (in 10 ns, measured). The bits are the same. */
 static bool fused_pays(const gdn_prefill_run *run, int32_t num_sms)
 {
-    enum { FUSED_CHUNK = 290, HALF_CHUNK = 112, PREP_CHUNKS = 85 /* of 100 */ };
-    const int64_t total = run->args->total_tokens;
-    const int64_t longest = longest_sequence(run);
+    enum { FUSED_CHUNK = 275, PREP_CHUNKS = 85 /* of 100 */, LAUNCH = 500 * GDN_SM90_CHUNK };
+    const int64_t total = run->args->total_tokens, longest = longest_sequence(run);
     const int64_t items = run->args->num_seqs * run->problem->num_v_heads;
     const int64_t mean = total / run->args->num_seqs;
     const int64_t whole = (items + num_sms - 1) / num_sms * mean; /* tokens of the fullest multiprocessor */
     const int64_t half = (2 * items + num_sms - 1) / num_sms * mean;
+    const int64_t half_chunk = 2 * items > num_sms ? 125 : 112; /* where all of them are full, memory bounds it */
     return FUSED_CHUNK * (whole > longest ? whole : longest) <
-           HALF_CHUNK * (half > longest ? half : longest) + PREP_CHUNKS * total * run->problem->num_v_heads / 100;
+           half_chunk * (half > longest ? half : longest) + PREP_CHUNKS * total * run->problem->num_v_heads / 100 +
+               LAUNCH;
 }
 
 /* Everything at once by the fused kernel, whose gates go where the records of waves would. Of most such runs the gates kernel
