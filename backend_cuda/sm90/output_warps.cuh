@@ -133,6 +133,9 @@ template <typename T, Form kForm, typename D> class OutputWarps
         const int buffer = chunk_ & 1, parity = chunk_ >> 1 & 1;
         const int g = lane_ / 4;
         mbarrier_wait(barriers_.full(cursor_.stage), cursor_.parity);
+        if (length < GDN_SM90_CHUNK) {
+            mbarrier_wait(barriers_.state(buffer), parity); /* the chain has cleared rows of K */
+        }
         uint32_t q[4 * kKTiles][4], P[kBlocks][4];
         load_queries<kKTiles>(q, stage + Stage::kQ, warp_, lane_);
         float O[32]; /* Q K^T at first */

@@ -146,20 +146,22 @@ __device__ __forceinline__ void load_tiles(const gdn_sm90_prefill &p, const Prep
     }
 }
 
-/* Whether, without P, the tiles of q are wanted. */
-__device__ __forceinline__ bool wants_Q(const gdn_sm90_prefill &p)
+/* Whether the tiles of q come by themselves: without P only their rows' norms are wanted. */
+template <bool kWithP> __device__ __forceinline__ bool loads_Q(const gdn_sm90_prefill &p)
 {
-    return p.qk_norm != GDN_QK_NORM_NONE;
+    return !kWithP && p.qk_norm != GDN_QK_NORM_NONE;
 }
 
-/* One thread: the tiles of q alone. */
-template <int kHeadK>
+/* One thread: they. */
+template <int kHeadK, bool kWithP>
 __device__ __forceinline__ void load_Q(const gdn_sm90_prefill &p, const PrepJob &job, uint32_t base)
 {
-    using Tiles = PrepTiles<kHeadK, false>;
+    using Tiles = PrepTiles<kHeadK, kWithP>;
     const uint32_t barrier = base + PrepMap::kQBarrier;
-    mbarrier_arrive_expect(barrier, Tiles::kRowBytes);
-    load_rows<kHeadK>(p, job, p.q_map, base + Tiles::kQ, barrier);
+    if (loads_Q<kWithP>(p)) {
+        mbarrier_arrive_expect(barrier, Tiles::kRowBytes);
+        load_rows<kHeadK>(p, job, p.q_map, base + Tiles::kQ, barrier);
+    }
 }
 
 /* The gate inputs of tokens 2 lane and 2 lane + 1, as they are in memory. */

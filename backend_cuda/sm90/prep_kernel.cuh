@@ -182,12 +182,9 @@ __global__ void __launch_bounds__(kPrepThreads, PrepTiles<kHeadK, kWithP>::kPerM
     const Wave wave = wave_of(p);
     PrepJob job = find_job(p, wave, blockIdx.x);
     RawGates raw = load_gates(p, job, warp);
-    const bool wants_q = !kWithP && wants_Q(p);
     if (threadIdx.x == 0 && job.number >= 0) {
         load_tiles<kHeadK, kWithP>(p, job, base);
-        if (wants_q) {
-            load_Q<kHeadK>(p, job, base);
-        }
+        load_Q<kHeadK, kWithP>(p, job, base);
     }
     uint32_t parity = 0;
     while (job.number >= 0) {
@@ -196,7 +193,7 @@ __global__ void __launch_bounds__(kPrepThreads, PrepTiles<kHeadK, kWithP>::kPerM
         }
         float kk[32], qk[32];
         mbarrier_wait(base + PrepMap::kBarrier, parity);
-        if (wants_q) {
+        if (loads_Q<kWithP>(p)) {
             mbarrier_wait(base + PrepMap::kQBarrier, parity);
         }
         parity ^= 1;
@@ -247,8 +244,8 @@ __global__ void __launch_bounds__(kPrepThreads, PrepTiles<kHeadK, kWithP>::kPerM
                                     static_cast<int64_t>(Tiles::kRecordBytes);
                 bulk_store(out, record, kWithP ? Tiles::kRecordBytes : gdn_sm90_record_used(p.qk_norm, p.packed_qk));
                 bulk_commit();
-                if (wants_q && h == job.count - 1 && next.number >= 0) {
-                    load_Q<kHeadK>(p, next, base);
+                if (h == job.count - 1 && next.number >= 0) {
+                    load_Q<kHeadK, kWithP>(p, next, base);
                 }
             }
         }
