@@ -45,7 +45,7 @@ __device__ __forceinline__ Joints find_joints(const gdn_sm90_prefill &p, const W
         return joints;
     }
     const int chunks = sequence_chunks(p, seq);
-    joints.length = gdn_sm90_segment_chunks(chunks, p.num_v_heads);
+    joints.length = gdn_sm90_segment_chunks(chunks, p.num_v_heads, p.head_k_dim);
     if (joints.length >= chunks) {
         return joints;
     }

@@ -20,7 +20,7 @@ __global__ void plan_waves_kernel(const __grid_constant__ gdn_sm90_prefill p, in
             const gdn_chunk chunk = p.chunks[end];
             if (chunk.seq >= 0 && chunk.index > 0) {
                 const int chunks = sequence_chunks(p, chunk.seq);
-                const int length = gdn_sm90_segment_chunks(chunks, p.num_v_heads);
+                const int length = gdn_sm90_segment_chunks(chunks, p.num_v_heads, p.head_k_dim);
                 end -= length < chunks ? chunk.index % length : 0;
             }
         }

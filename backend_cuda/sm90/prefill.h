@@ -65,6 +65,8 @@ extern "C" {
 #define GDN_SM90_MAX_SEGMENT 128
 #define GDN_SM90_MIN_HALF 32
 #define GDN_SM90_MOST_PIECES 4
+#define GDN_SM90_MOST_SHARED 32 /* sequences of a run with pieces */
+#define GDN_SM90_PIECE_BYTES 64
 
 #ifdef __CUDACC__
 #define GDN_SM90_BOTH static inline __host__ __device__
@@ -72,10 +74,12 @@ extern "C" {
 #define GDN_SM90_BOTH static inline
 #endif
 
-GDN_SM90_BOTH int32_t gdn_sm90_segment_chunks(int32_t chunks, int32_t num_v_heads)
+GDN_SM90_BOTH int32_t gdn_sm90_segment_chunks(int32_t chunks, int32_t num_v_heads, int32_t head_k_dim)
 {
-    /* With more heads, or fewer chunks, the work that E adds is not worth it; least of all in a batch. */
-    if (num_v_heads <= 16 && chunks > (num_v_heads <= 8 ? 64 : 128)) {
+    /* With more heads, or fewer chunks, the work that E adds is not worth it, the less so where there are pieces instead. */
+    const bool pieces = head_k_dim == 128;
+    const int32_t uncut = num_v_heads <= 8 ? (pieces ? 112 : 64) : pieces ? 256 : 128;
+    if (num_v_heads <= 16 && chunks > uncut) {
         const int32_t target = 64 / num_v_heads;
         const int32_t least = num_v_heads <= 8 ? GDN_SM90_MIN_SEGMENT : 2 * GDN_SM90_MIN_SEGMENT;
         int32_t length = (chunks + target - 1) / target;
@@ -88,9 +92,9 @@ GDN_SM90_BOTH int32_t gdn_sm90_segment_chunks(int32_t chunks, int32_t num_v_head
 }
 
 /* At least as many segments as any sequence of up to `chunks` has, if it is cut so. */
-GDN_SM90_BOTH int32_t gdn_sm90_most_segments(int32_t chunks, int32_t num_v_heads)
+GDN_SM90_BOTH int32_t gdn_sm90_most_segments(int32_t chunks, int32_t num_v_heads, int32_t head_k_dim)
 {
-    if (gdn_sm90_segment_chunks(chunks, num_v_heads) == chunks) {
+    if (gdn_sm90_segment_chunks(chunks, num_v_heads, head_k_dim) == chunks) {
         return 1;
     }
     const int32_t target = 64 / num_v_heads;
@@ -180,8 +184,10 @@ typedef struct gdn_sm90_prefill {
      * prep resets it. */
     uint32_t *taken;
     gdn_chunk *reads; /* (optional) zeros; index: warps that have read an initial state that will be replaced */
-    int32_t pieces; /* blocks that have a sequence's outputs between them; 0: pieces_kernel is not taken */
-    float piece_start[GDN_SM90_MOST_PIECES]; /* where each one's outputs start, of the sequence's chunks in the wave */
+    int32_t
+        pieces; /* that there is room for at once, of all heads and both halves of V; 0: pieces_kernel is not taken */
+    int32_t piece_units; /* at least as many as there are */
+    void *piece_items; /* [piece_units] of 64 bytes: written by prep */
     unsigned char *records; /* [wave_slots, num_v_heads] of GDN_SM90_RECORD_BYTES, or of those with P */
     unsigned char *packed_qk; /* (optional) [wave_slots, num_k_heads] of GDN_SM90_PACKED_BYTES */
     const float *carry_in; /* [num_v_heads, V, K]: state of the sequence that the wave before left unfinished */

@@ -84,6 +84,12 @@ struct PrepJob {
     int token, seq, index, length; /* of the chunk */
 };
 
+/* Blocks that have jobs: where sequences are shared out in pieces, the last one plans them instead. */
+__device__ __forceinline__ int job_blocks(const gdn_sm90_prefill &p)
+{
+    return static_cast<int>(gridDim.x) - (p.pieces > 0);
+}
+
 /* The first job from `number` on, in steps of the grid, whose chunk has tokens. */
 __device__ __forceinline__ PrepJob find_job(const gdn_sm90_prefill &p, const Wave &wave, int number)
 {
@@ -91,7 +97,7 @@ __device__ __forceinline__ PrepJob find_job(const gdn_sm90_prefill &p, const Wav
     const int per_slot = p.num_k_heads * groups;
     const int jobs = wave.slots * per_slot;
     PrepJob job = {-1, 0, 0, 0, 0, 0, 0, 0, 0};
-    for (; number < jobs; number += gridDim.x) {
+    for (; number < jobs; number += job_blocks(p)) {
         const int slot = number / per_slot;
         const gdn_chunk chunk = wave.chunks[slot];
         if (chunk.seq < 0) {

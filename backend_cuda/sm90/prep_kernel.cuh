@@ -24,6 +24,7 @@
 #ifndef GDN_CUDA_SM90_PREP_KERNEL_CUH
 #define GDN_CUDA_SM90_PREP_KERNEL_CUH
 
+#include "plan_pieces.cuh"
 #include "prep_head.cuh"
 
 namespace gdn
@@ -145,7 +146,7 @@ __device__ __forceinline__ void compute_grams(const gdn_sm90_prefill &p, int len
 __device__ __forceinline__ void store_runs(const gdn_sm90_prefill &p, const Wave &wave)
 {
     const gdn_chunk *const chunks = wave.chunks;
-    for (int slot = blockIdx.x * kPrepThreads + threadIdx.x; slot < wave.slots; slot += gridDim.x * kPrepThreads) {
+    for (int slot = blockIdx.x * kPrepThreads + threadIdx.x; slot < wave.slots; slot += job_blocks(p) * kPrepThreads) {
         const int seq = chunks[slot].seq;
         if (seq >= 0) {
             if (slot == 0 || chunks[slot - 1].seq != seq) {
@@ -180,6 +181,10 @@ __global__ void __launch_bounds__(kPrepThreads, PrepTiles<kHeadK, kWithP>::kPerM
     __syncthreads();
 
     const Wave wave = wave_of(p);
+    if (static_cast<int>(blockIdx.x) == job_blocks(p)) {
+        plan_pieces(p, wave, base + PrepMap::kRecord);
+        return;
+    }
     PrepJob job = find_job(p, wave, blockIdx.x);
     RawGates raw = load_gates(p, job, warp);
     if (threadIdx.x == 0 && job.number >= 0) {
@@ -200,7 +205,7 @@ __global__ void __launch_bounds__(kPrepThreads, PrepTiles<kHeadK, kWithP>::kPerM
         if (std::is_same<T, __half>::value && p.packed_qk) {
             pack_tiles<T, kHeadK, kWithP>(p, job, base);
         }
-        const PrepJob next = find_job(p, wave, job.number + gridDim.x);
+        const PrepJob next = find_job(p, wave, job.number + job_blocks(p));
         compute_grams<T, kHeadK, kWithP>(p, job.length, base, kk, qk);
         if (threadIdx.x == 0 && next.number >= 0) {
             load_tiles<kHeadK, kWithP>(p, next, base);

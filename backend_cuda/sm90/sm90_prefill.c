@@ -154,31 +154,38 @@ static int64_t longest_sequence(const gdn_prefill_run *run)
     return problem->max_seqlen > 0 && problem->max_seqlen < total ? problem->max_seqlen : total;
 }
 
-/* Whether several blocks may have a sequence's outputs between them: of sequences that are not cut, if there is room for two. What
- * they count is cleared once a run. */
-static bool may_share_outputs(const gdn_sm90_prefill *p, const gdn_prefill_run *run, bool one_wave, int32_t num_sms)
+/* Whether pieces of the longest sequence that take the places of `others` shorter ones, when those are done, spare a tenth of its
+ * time. The others are taken to be alike; a piece comes to its own chunks in 5/8 of the time of those with outputs. */
+static bool pieces_pay(int64_t longest, int64_t others, int64_t total)
+{
+    const double begin = others > 0 ? (double)(total - longest) / (double)others : 0.0;
+    double reach = 1.0, late = 0.0; /* n pieces come to chunk reach T - late begin in a time T */
+    bool pays = false;
+    for (int64_t n = 1; n < GDN_SM90_MOST_PIECES && n <= others; n++) {
+        reach = 1.0 + 0.375 * reach;
+        late = 1.0 + 0.375 * late;
+        pays = pays || (double)longest + late * begin < 0.9 * reach * (double)longest;
+    }
+    return pays;
+}
+
+/* Pieces, where sequences' outputs may be shared out so: of sequences that are not cut, long enough, and where there is room
+ * for more pieces than sequences, or will be. What pieces count is cleared once a run. */
+static void set_pieces(gdn_sm90_prefill *p, const gdn_prefill_run *run, bool one_wave, int32_t num_sms)
 {
     enum { LEAST = 16 * GDN_SM90_CHUNK };
     const int64_t longest = longest_sequence(run), seqs = run->args->num_seqs;
     const int32_t chunks = (int32_t)((longest + GDN_SM90_CHUNK - 1) / GDN_SM90_CHUNK);
+    const int64_t room = num_sms / (2 * p->num_v_heads);
     const bool waves = run->choice->param[PARAM_MAX_SEGMENTS] == 1 && (seqs == 1 || !in_place(run));
-    return !p->any_dims && run->problem->num_segments != 1 && longest >= LEAST && (one_wave || waves) &&
-           gdn_sm90_most_segments(chunks, p->num_v_heads) == 1 && 4 * seqs * p->num_v_heads <= num_sms;
-}
-
-/* How many have: as many as find a multiprocessor each. A chunk without outputs takes 5/8 of the time of one with them, so that
- * with shares of 1, 3/8, 9/64.. all end at once, after 0.73, 0.66 or 0.64 of one block's time with two, three or four. */
-static void set_pieces(gdn_sm90_prefill *p, const gdn_prefill_run *run, int32_t num_sms)
-{
-    const int64_t fit = num_sms / (2 * run->args->num_seqs * p->num_v_heads);
-    float rest = 1.0f, all = 1.0f;
-    p->pieces = (int32_t)(fit < GDN_SM90_MOST_PIECES ? fit : GDN_SM90_MOST_PIECES);
-    for (int32_t i = 0; i < p->pieces; i++) {
-        all *= 0.375f;
-    }
-    for (int32_t i = 0; i < p->pieces; i++) {
-        p->piece_start[i] = (1.0f - rest) / (1.0f - all);
-        rest *= 0.375f;
+    const bool may = !p->any_dims && run->problem->num_segments != 1 && (one_wave || waves) && longest >= LEAST &&
+                     seqs <= GDN_SM90_MOST_SHARED && gdn_sm90_most_segments(chunks, p->num_v_heads, p->head_k_dim) == 1;
+    const bool pays = seqs < room || (seqs == room && pieces_pay(longest, seqs - 1, run->args->total_tokens));
+    if (may && pays) {
+        const int64_t units = room + seqs - 1, most = GDN_SM90_MOST_PIECES * seqs;
+        p->pieces = (int32_t)room;
+        p->piece_units = (int32_t)(units < most ? units : most);
+        p->piece_items = run->workspace + run->choice->param[PARAM_PIECES];
     }
 }
 
@@ -326,9 +333,7 @@ static gdn_status run_waves(const gdn_device *device, const gdn_prefill_run *run
     const bool one_wave = slots <= choice->wave_chunks;
     p.packed_qk = choice->param[PARAM_PACKED] != 0 ? run->workspace + choice->param[PARAM_PACKED] : NULL;
     p.max_segments = 1;
-    if (may_share_outputs(&p, run, one_wave, num_sms)) {
-        set_pieces(&p, run, num_sms);
-    }
+    set_pieces(&p, run, one_wave, num_sms);
     if (p.pieces == 0) {
         set_segments(&p, run, one_wave, num_sms);
     }

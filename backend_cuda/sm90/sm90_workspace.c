@@ -48,7 +48,7 @@ gdn_status gdn_sm90_book(const gdn_device *device, const gdn_problem *problem, s
     const bool halves = problem->num_segments == 0 && both_halves <= num_sms && chunks >= 2 * GDN_SM90_MIN_HALF;
     /* E has the form of a state: where V is K, blocks of both are alike. */
     const bool may_cut = problem->num_segments == 0 && problem->head_k_dim == problem->head_v_dim;
-    const int32_t with_E = may_cut ? gdn_sm90_most_segments(chunks, heads) : 1;
+    const int32_t with_E = may_cut ? gdn_sm90_most_segments(chunks, heads, problem->head_k_dim) : 1;
     const bool cut = with_E > 1 || halves;
 
     const size_t state = (size_t)problem->head_k_dim * (size_t)problem->head_v_dim * sizeof(float);
@@ -79,6 +79,8 @@ gdn_status gdn_sm90_book(const gdn_device *device, const gdn_problem *problem, s
         choice->param[PARAM_CHECKPOINT_CHUNKS] = (int64_t)gdn_ledger_book(
             ledger, "checkpoint chunks", gdn_size_mul((size_t)problem->max_checkpoints, sizeof(gdn_chunk)));
     }
+    choice->param[PARAM_PIECES] =
+        (int64_t)gdn_ledger_book(ledger, "pieces", gdn_size_mul((size_t)num_sms, GDN_SM90_PIECE_BYTES));
     choice->param[PARAM_CARRY] = (int64_t)gdn_ledger_book(ledger, "carried states", gdn_size_mul(2, entry));
 
     /* What is left, less padding and what one wave's table and first entries take, in units of the slots of an entry. */

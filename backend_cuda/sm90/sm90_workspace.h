@@ -21,6 +21,7 @@ enum {
     PARAM_PACKED, /* 0: none */
     PARAM_BASES,
     PARAM_CHECKPOINT_CHUNKS,
+    PARAM_PIECES,
     PARAM_MAX_SEGMENTS, /* with E */
     PARAM_HALVES /* two segments, without E, may be asked for */
 };

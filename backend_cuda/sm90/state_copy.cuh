@@ -61,7 +61,7 @@ __device__ __forceinline__ bool find_item(const gdn_sm90_prefill &p, int first_s
     bool halves = false; /* what is in the wave is cut in two, and is one piece with what is before and after it */
     if (kForm != Form::kWhole && p.max_segments > 1) {
         const int chunks = sequence_chunks(p, seq);
-        length = D::kAny && p.halves_only ? chunks : gdn_sm90_segment_chunks(chunks, p.num_v_heads);
+        length = D::kAny && p.halves_only ? chunks : gdn_sm90_segment_chunks(chunks, p.num_v_heads, D::kK);
         if (length < chunks) {
             begin = segment * length;
             end = min(begin + length, chunks);

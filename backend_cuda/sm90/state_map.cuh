@@ -240,6 +240,13 @@ __device__ __forceinline__ void store_item(uint32_t address, const Item &item)
     store_shared_16(address + 48, make_uint4(item.index, 0, 0, 0));
 }
 
+/* The same, and what only a piece has. */
+__device__ __forceinline__ void store_piece(uint32_t address, const Item &item)
+{
+    store_item(address, item);
+    store_shared_16(address + 48, make_uint4(item.index, item.quiet, item.reads, item.awaited));
+}
+
 __device__ __forceinline__ Item read_item(uint32_t address)
 {
     const uint4 a = load_shared_16(address);

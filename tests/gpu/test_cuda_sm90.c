@@ -15,11 +15,33 @@ static void a_sequence_has_its_bits_in_any_batch(void **state)
 static void segments_come_in_any_batch(void **state)
 {
     (void)state;
-    const int64_t lengths[] = {8192, 70, 4160, 0, 8192, 12345, 1, 8192, 4100};
+    const int64_t lengths[] = {8192, 70, 7168, 0, 7169, 12345, 1, 8192, 4100};
     case_spec spec = sm90_spec("128 x 128", 128, 128);
     spec.num_k_heads = 2;
     spec.num_v_heads = 8;
     NO_COMPLAINTS(sm90_compare_with_alone(spec, lengths, COUNT_OF(lengths)));
+}
+
+/* Sequences of which some are long enough to be shared by several blocks, some of which begin when a shorter one is done. */
+static void uneven_pieces_change_no_bit(void **state)
+{
+    (void)state;
+    static const int64_t lengths[][4] = {
+        {4160, 300, 0, 0}, {500, 6000, 0, 0}, {3000, 2000, 1100, 0}, {1, 2500, 64, 2500}};
+    static const int64_t num_seqs[] = {2, 2, 3, 4};
+    static const int32_t num_v_heads[] = {4, 16, 24, 32};
+    int complaints = 0;
+    for (size_t i = 0; i < COUNT_OF(lengths) * COUNT_OF(num_v_heads); i++) {
+        const size_t n = i / COUNT_OF(num_v_heads);
+        case_spec spec = sm90_spec("128 x 128", 128, 128);
+        spec.num_v_heads = num_v_heads[i % COUNT_OF(num_v_heads)];
+        spec.num_k_heads = spec.num_v_heads / 4;
+        for (int64_t m = 0; m < num_seqs[n]; m++) {
+            spec.max_seqlen = lengths[n][m] > spec.max_seqlen ? lengths[n][m] : spec.max_seqlen;
+        }
+        complaints += sm90_compare_with_alone(spec, lengths[n], num_seqs[n]);
+    }
+    NO_COMPLAINTS(complaints);
 }
 
 /* Many short sequences, as the plan's bounds would have it: half of V a block where one sequence might have all tokens, the
@@ -117,11 +139,10 @@ static void a_state_in_place_is_read_before(void **state)
     case_free(&c);
 }
 
-/* A graph captured for one batch and replayed on another, whose long sequence is another one. */
-static void replays_follow_the_lengths(void **state)
+/* A graph captured for one batch of 8 heads and replayed on another, whose long sequence is another one. */
+static int complain_of_replays(int64_t longest)
 {
-    (void)state;
-    const int64_t lengths[2][3] = {{4160, 70, 30}, {1, 99, 4160}};
+    const int64_t lengths[2][3] = {{longest, 70, 30}, {1, 99, longest}};
     test_case captured;
     test_case changed;
     test_case expected[2];
@@ -163,11 +184,20 @@ static void replays_follow_the_lengths(void **state)
 
     sm90_run(&expected[0]);
     sm90_run(&expected[1]);
-    NO_COMPLAINTS(same_results(&captured, &expected[0]) + same_results(&changed, &expected[1]));
+    const int complaints = same_results(&captured, &expected[0]) + same_results(&changed, &expected[1]);
     case_free(&captured);
     case_free(&changed);
     case_free(&expected[0]);
     case_free(&expected[1]);
+    return complaints;
+}
+
+/* Shared out as pieces, and cut into segments. */
+static void replays_follow_the_lengths(void **state)
+{
+    (void)state;
+    NO_COMPLAINTS(complain_of_replays(4160));
+    NO_COMPLAINTS(complain_of_replays(7300));
 }
 
 static void two_streams_at_once_share_nothing(void **state)
@@ -212,6 +242,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_sequence_has_its_bits_in_any_batch),
         cmocka_unit_test(segments_come_in_any_batch),
+        cmocka_unit_test(uneven_pieces_change_no_bit),
         cmocka_unit_test(forms_change_no_bit),
         cmocka_unit_test(waves_change_no_bit),
         cmocka_unit_test(waves_are_right),
