@@ -182,7 +182,7 @@ __global__ void __launch_bounds__(kPrepThreads, PrepTiles<kHeadK, kWithP>::kPerM
 
     const Wave wave = wave_of(p);
     if (static_cast<int>(blockIdx.x) == job_blocks(p)) {
-        plan_pieces(p, wave, base + PrepMap::kRecord);
+        plan_pieces(p, wave, record);
         return;
     }
     PrepJob job = find_job(p, wave, blockIdx.x);
