@@ -81,7 +81,8 @@ template <Form kForm, typename D> constexpr bool kStageFits()
 {
     using S = Stage<kForm, D>;
     static_assert(S::kBytes % 1024 == 0 && S::kA % 1024 == 0 && S::kQ % 1024 == 0, "tiles are swizzled by address");
-    static_assert(S::kItem % 16 == 0 && S::kItem >= S::kA + (S::kApart ? GDN_SM90_RECORD_USED : GDN_SM90_RECORD_STATE_BYTES),
+    static_assert(S::kItem % 16 == 0 &&
+                      S::kItem >= S::kA + (S::kApart ? GDN_SM90_RECORD_USED : GDN_SM90_RECORD_STATE_BYTES),
                   "the copy engine leaves the item alone");
     return StateMap<kForm, D>::kBytes + 1024 <= 232448; /* what a block of sm_90 may have */
 }
