@@ -63,6 +63,14 @@ static __device__ __forceinline__ void store_global_16(void *to, uint4 v)
                  : "memory");
 }
 
+/* A word that other blocks write. */
+static __device__ __forceinline__ int32_t load_relaxed(const int32_t *word)
+{
+    int32_t x;
+    asm volatile("ld.relaxed.gpu.global.s32 %0, [%1];" : "=r"(x) : "l"(word) : "memory");
+    return x;
+}
+
 static __device__ __forceinline__ void ldmatrix_x4(uint32_t (&r)[4], uint32_t address)
 {
     asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
@@ -79,6 +87,21 @@ static __device__ __forceinline__ void ldmatrix_x4_trans(uint32_t (&r)[4], uint3
                  : "memory");
 }
 
+/* The same of one 8 x 8 block; lanes 0..7 give the addresses of its rows. */
+static __device__ __forceinline__ uint32_t ldmatrix_x1(uint32_t address)
+{
+    uint32_t r;
+    asm volatile("ldmatrix.sync.aligned.m8n8.x1.shared.b16 {%0}, [%1];" : "=r"(r) : "r"(address) : "memory");
+    return r;
+}
+
+static __device__ __forceinline__ uint32_t ldmatrix_x1_trans(uint32_t address)
+{
+    uint32_t r;
+    asm volatile("ldmatrix.sync.aligned.m8n8.x1.trans.shared.b16 {%0}, [%1];" : "=r"(r) : "r"(address) : "memory");
+    return r;
+}
+
 /* Transposes an 8 x 8 block of 16-bit elements held as (g, 2t..). */
 static __device__ __forceinline__ uint32_t movmatrix_trans(uint32_t r)
 {
@@ -87,15 +110,27 @@ static __device__ __forceinline__ uint32_t movmatrix_trans(uint32_t r)
     return transposed;
 }
 
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
-/* sm_90 and later. Stores the transposes of four 8 x 8 blocks; lane 8 i + r gives the address of row r of block i. */
+/* sm_90 and later. Stores four 8 x 8 blocks held as (g, 2t..); lane 8 i + r gives the address of row r of block i. */
+static __device__ __forceinline__ void stmatrix_x4(uint32_t address, const uint32_t (&r)[4])
+{
+    asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(address), "r"(r[0]),
+                 "r"(r[1]), "r"(r[2]), "r"(r[3])
+                 : "memory");
+}
+
+/* The same of their transposes. */
 static __device__ __forceinline__ void stmatrix_x4_trans(uint32_t address, const uint32_t (&r)[4])
 {
     asm volatile("stmatrix.sync.aligned.m8n8.x4.trans.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(address), "r"(r[0]),
                  "r"(r[1]), "r"(r[2]), "r"(r[3])
                  : "memory");
 }
-#endif
+
+/* The same of one block; lanes 0..7 give the addresses of its rows. */
+static __device__ __forceinline__ void stmatrix_x1_trans(uint32_t address, uint32_t r)
+{
+    asm volatile("stmatrix.sync.aligned.m8n8.x1.trans.shared.b16 [%0], {%1};" ::"r"(address), "r"(r) : "memory");
+}
 
 /* Barrier `id` (1..15; 0 is __syncthreads) of `threads` threads, whole warps, some of which wait for it and some only
  * arrive. What a thread wrote before either is seen by those that waited. */
@@ -133,9 +168,38 @@ static __device__ __forceinline__ float load_shared_float(uint32_t address)
     return v;
 }
 
+static __device__ __forceinline__ uint32_t load_shared_u32(uint32_t address)
+{
+    uint32_t v;
+    asm volatile("ld.shared.u32 %0, [%1];" : "=r"(v) : "r"(address) : "memory");
+    return v;
+}
+
+static __device__ __forceinline__ uint32_t load_shared_u16(uint32_t address)
+{
+    uint16_t x;
+    asm volatile("ld.shared.u16 %0, [%1];" : "=h"(x) : "r"(address) : "memory");
+    return x;
+}
+
 static __device__ __forceinline__ void store_shared_u32(uint32_t address, uint32_t v)
 {
     asm volatile("st.shared.u32 [%0], %1;" ::"r"(address), "r"(v) : "memory");
+}
+
+static __device__ __forceinline__ void store_shared_u16(uint32_t address, uint16_t v)
+{
+    asm volatile("st.shared.u16 [%0], %1;" ::"r"(address), "h"(v) : "memory");
+}
+
+static __device__ __forceinline__ void store_shared_float(uint32_t address, float v)
+{
+    asm volatile("st.shared.f32 [%0], %1;" ::"r"(address), "f"(v) : "memory");
+}
+
+static __device__ __forceinline__ void store_shared_float2(uint32_t address, float x, float y)
+{
+    asm volatile("st.shared.v2.f32 [%0], {%1, %2};" ::"r"(address), "f"(x), "f"(y) : "memory");
 }
 
 static __device__ __forceinline__ void store_shared_16(uint32_t address, uint4 v)
@@ -182,6 +246,22 @@ static __device__ __forceinline__ uint32_t round_tf32(float x)
     uint32_t r;
     asm("cvt.rna.tf32.f32 %0, %1;" : "=r"(r) : "f"(x));
     return r;
+}
+
+/* 2^x; subnormal results become 0. */
+static __device__ __forceinline__ float exp2_approx(float x)
+{
+    float r;
+    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(r) : "f"(x));
+    return r;
+}
+
+/* The same value, which the compiler must take for another one: what is computed from it stays inside a loop, where it would
+ * otherwise be kept in registers from outside. */
+static __device__ __forceinline__ int opaque(int x)
+{
+    asm volatile("" : "+r"(x));
+    return x;
 }
 
 } // namespace gdn

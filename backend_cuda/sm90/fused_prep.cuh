@@ -43,7 +43,7 @@ template <typename T> class FusedPrep
     __device__ __forceinline__ void run()
     {
         clear();
-        named_barrier(kPrepBarrier, kPrepThreads); /* other threads store these factors */
+        barrier_sync(kPrepBarrier, kPrepThreads); /* other threads store these factors */
         compute_grams(cursor_);
         for (;;) {
             const uint32_t header = stage_item(base_, cursor_);
@@ -132,7 +132,7 @@ template <typename T> class FusedPrep
         const int lane = opaque(threadIdx.x % 32);
         if (p_.qk_norm != GDN_QK_NORM_NONE) {
             store_row_factors(p_, p_.qk_norm, length, factors, warp_, lane, kk_, q_square_);
-            named_barrier(kPrepBarrier, kPrepThreads);
+            barrier_sync(kPrepBarrier, kPrepThreads);
             scale_gram(kk_, factors, factors + PrepMap::kKFactor, warp_, lane);
             scale_gram(qk_, factors, factors + PrepMap::kQFactor, warp_, lane);
         } else {
@@ -145,7 +145,7 @@ template <typename T> class FusedPrep
                     store_shared_float(factors + PrepMap::kKSquare + 4 * i, i < length ? k_square : 0.0f);
                 }
             }
-            named_barrier(kPrepBarrier, kPrepThreads);
+            barrier_sync(kPrepBarrier, kPrepThreads);
 #pragma unroll
             for (int i = 0; i < 32; ++i) {
                 qk_[i] *= p_.scale;
@@ -187,7 +187,7 @@ template <typename T> class FusedPrep
         if (kEarly) {
             queue_grams<2>(stage);
         }
-        named_barrier(kPrepBarrier, kPrepThreads);
+        barrier_sync(kPrepBarrier, kPrepThreads);
         if (kEarly) {
             queue_grams<3>(stage);
         }

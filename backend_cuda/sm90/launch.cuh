@@ -66,8 +66,12 @@ inline int64_t sequences(const gdn_sm90_prefill &p)
     return p.num_seqs < p.wave_slots ? p.num_seqs : p.wave_slots;
 }
 
-template <Form kForm, typename D>
-cudaError_t launch_state(const gdn_sm90_prefill &p, int32_t dtype, int32_t num_sms, cudaStream_t stream)
+template <typename T, Form kForm, typename D> struct StateLaunch {
+    static cudaError_t queue(const gdn_sm90_prefill &p, int32_t num_sms, cudaStream_t stream);
+};
+
+template <typename T, Form kForm, typename D>
+cudaError_t StateLaunch<T, kForm, D>::queue(const gdn_sm90_prefill &p, int32_t num_sms, cudaStream_t stream)
 {
     using Block = StateBlock<kForm, D::kPlain>;
     static_assert(kStageFits<kForm, D>(), "shared memory");
@@ -76,10 +80,20 @@ cudaError_t launch_state(const gdn_sm90_prefill &p, int32_t dtype, int32_t num_s
     const int kinds = kHasOutputs<kForm> || p.checkpoint_pass ? 1 : 2; /* F and E */
     const int64_t items = segments * p.num_v_heads * (p.v_tiles / kVTiles<kForm>)*kinds;
     const int64_t most = static_cast<int64_t>(num_sms) * Block::kPerMultiprocessor;
-    const int64_t blocks = items < most ? items : most;
-    return dtype == GDN_DTYPE_BF16
-               ? launch(state_kernel<__nv_bfloat16, kForm, D>, p, blocks, Block::kThreads, kSmem, stream)
-               : launch(state_kernel<__half, kForm, D>, p, blocks, Block::kThreads, kSmem, stream);
+    return launch(state_kernel<T, kForm, D>, p, items < most ? items : most, Block::kThreads, kSmem, stream);
+}
+
+/* state_256_half.cu and state_256_whole.cu: ptxas takes half a minute for each of these, so they are compiled side by side. */
+extern template struct StateLaunch<__nv_bfloat16, Form::kHalf, Dims<256>>;
+extern template struct StateLaunch<__nv_bfloat16, Form::kWhole, Dims<256>>;
+extern template struct StateLaunch<__half, Form::kHalf, Dims<256>>;
+extern template struct StateLaunch<__half, Form::kWhole, Dims<256>>;
+
+template <Form kForm, typename D>
+cudaError_t launch_state(const gdn_sm90_prefill &p, int32_t dtype, int32_t num_sms, cudaStream_t stream)
+{
+    return dtype == GDN_DTYPE_BF16 ? StateLaunch<__nv_bfloat16, kForm, D>::queue(p, num_sms, stream)
+                                   : StateLaunch<__half, kForm, D>::queue(p, num_sms, stream);
 }
 
 template <typename D>

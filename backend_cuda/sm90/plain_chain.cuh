@@ -85,9 +85,9 @@ template <typename T, Form kForm, typename D> class PlainChain
             wgmma_wait<0>();
         }
         uint32_t R[4][4]; /* R^T, then V'^T, as operands */
-        residual(R, X, my_.values(stage), record + GDN_SM90_RECORD_DECAY_K);
+        my_.residual(R, X, my_.values(stage), record + GDN_SM90_RECORD_DECAY_K);
         if (length < GDN_SM90_CHUNK) {
-            mask_rows(R, length);
+            my_.mask_rows(R, length);
         }
         wgmma_fence();
         my_.multiply_matrix(X, R, record + GDN_SM90_RECORD_A, false);
@@ -98,7 +98,7 @@ template <typename T, Form kForm, typename D> class PlainChain
         }
         const float end = load_shared_float(record + GDN_SM90_RECORD_END);
         if constexpr (kOutput) {
-            scale_tokens(O, factors);
+            my_.scale_tokens(O, factors);
         }
         my_.load_factors(factors, record + GDN_SM90_RECORD_DECAY_END);
 #pragma unroll
@@ -158,59 +158,6 @@ template <typename T, Form kForm, typename D> class PlainChain
     }
 
   private:
-    /* R = V - Gamma K S as an operand, where x is K S; V and the factors by halves, since registers are few here. */
-    __device__ __forceinline__ void residual(uint32_t (&R)[4][4], const float (&x)[32], uint32_t values,
-                                             uint32_t factors) const
-    {
-        const uint32_t mine = factors + 8 * (my_.lane % 4);
-#pragma unroll
-        for (int half = 0; half < 2; ++half) {
-            uint32_t v[2][4];
-            ldmatrix_x4_trans(v[0], values + 4096 * half);
-            ldmatrix_x4_trans(v[1], values + 4096 * half + 2048);
-            float2 decay[4];
-#pragma unroll
-            for (int n = 0; n < 4; ++n) {
-                decay[n] = load_shared_float2(mine + 128 * half + 32 * n);
-            }
-#pragma unroll
-            for (int i = 2 * half; i < 2 * half + 2; ++i) {
-#pragma unroll
-                for (int e = 0; e < 4; ++e) {
-                    const float2 gamma = decay[2 * (i % 2) + e / 2];
-                    const float2 value = unpack2<T>(v[i % 2][e]);
-                    R[i][e] = pack2<T>(value.x - gamma.x * x[8 * i + 2 * e], value.y - gamma.y * x[8 * i + 2 * e + 1]);
-                }
-            }
-        }
-    }
-
-    /* Zeroes rows of R from `length` on. */
-    __device__ __forceinline__ void mask_rows(uint32_t (&R)[4][4], int length) const
-    {
-        const int lane = opaque(my_.lane);
-#pragma unroll
-        for (int i = 0; i < 4; ++i) {
-#pragma unroll
-            for (int e = 0; e < 4; ++e) {
-                const int row = 16 * i + 8 * (e / 2) + 2 * (lane % 4);
-                R[i][e] = row + 1 < length ? R[i][e] : row < length ? R[i][e] & 0xffffu : 0u;
-            }
-        }
-    }
-
-    /* Times a factor a token. */
-    static __device__ __forceinline__ void scale_tokens(float (&x)[32], const float2 (&factors)[8])
-    {
-#pragma unroll
-        for (int n = 0; n < 8; ++n) {
-            x[4 * n] *= factors[n].x;
-            x[4 * n + 1] *= factors[n].y;
-            x[4 * n + 2] *= factors[n].x;
-            x[4 * n + 3] *= factors[n].y;
-        }
-    }
-
     __device__ __forceinline__ void arrive_empty(const StageCursor &cursor) const
     {
         warp_arrive(barriers_.empty(cursor.stage), my_.lane);
@@ -246,7 +193,7 @@ template <typename T, Form kForm, typename D> class PlainChain
         for (int i = 0; i < 4; ++i) {
             uint32_t o[4];
             pack_operand<T>(o, O, i);
-            stmatrix_x4_transposed(
+            stmatrix_x4_trans(
                 tile + swizzled(16 * i + my_.lane / 16 * 8 + my_.lane % 8, 2 * my_.warp + my_.lane / 8 % 2), o);
         }
         __syncwarp();

@@ -80,7 +80,7 @@ struct HalfBlocks {
         const uint32_t z_operand[4] = {pack2<__half>(z[0], z[1]), 0, 0, 0};
         float x[4] = {};
         mma_16816<__half>(x, z_operand, b, 0);
-        stmatrix_x1_transposed(lower_row, pack2<__half>(x[0], x[1]));
+        stmatrix_x1_trans(lower_row, pack2<__half>(x[0], x[1]));
     }
 };
 

@@ -339,7 +339,7 @@ __device__ __forceinline__ void merge_column(uint32_t base, uint32_t record, uin
             for (int e = 0; e < 4; ++e) {
                 r[e] = pack2<T>(beta[e % 2] * y[e / 2][2 * (e % 2)], beta[e % 2] * y[e / 2][2 * (e % 2) + 1]);
             }
-            stmatrix_x4_transposed(A + 16 * 128 * below, r);
+            stmatrix_x4_trans(A + 16 * 128 * below, r);
         }
     }
 }

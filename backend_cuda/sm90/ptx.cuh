@@ -1,5 +1,5 @@
 /* One PTX instruction of Hopper (sm_90a) a function, nothing else: mbarrier, bulk and tensor copies, wgmma, setmaxnreg.
- * Shared memory is addressed by 32-bit addresses (smem_address). ../device/ptx.cuh has what older chips know, too.
+ * Shared memory is addressed by 32-bit addresses (smem_address). ../device/ptx.cuh has what other chips know, too.
  *
  * wgmma m64n64k16: D 64 x 64 in float32, A 64 x 16 from registers or shared memory, B 16 x 64 from shared memory.
  * Warp w of the warpgroup has rows 16 w..; with g = lane / 4, t = lane % 4,
@@ -68,20 +68,6 @@ static __device__ __forceinline__ void mbarrier_wait(uint32_t barrier, uint32_t 
                  : "memory");
 }
 
-/* Barrier `id` (1..15) of `threads` threads, whole warps. */
-static __device__ __forceinline__ void named_barrier(int id, int threads)
-{
-    asm volatile("bar.sync %0, %1;" ::"r"(id), "r"(threads) : "memory");
-}
-
-/* A word that other blocks write. */
-static __device__ __forceinline__ int32_t load_relaxed(const int32_t *word)
-{
-    int32_t x;
-    asm volatile("ld.relaxed.gpu.global.s32 %0, [%1];" : "=r"(x) : "l"(word) : "memory");
-    return x;
-}
-
 /* Orders this thread's ordinary writes to shared memory before later reads of the tensor cores and the copy engine. */
 static __device__ __forceinline__ void fence_proxy_async()
 {
@@ -139,7 +125,7 @@ static __device__ __forceinline__ void bulk_wait()
     asm volatile("cp.async.bulk.wait_group 0;" ::: "memory");
 }
 
-/* ---- Registers and shared memory */
+/* ---- Registers, and where shared memory starts */
 
 template <int kRegisters> static __device__ __forceinline__ void registers_release()
 {
@@ -151,98 +137,11 @@ template <int kRegisters> static __device__ __forceinline__ void registers_claim
     asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(kRegisters));
 }
 
-/* The same value, which the compiler must take for another one: what is computed from it stays inside a loop, where it would
- * otherwise be kept in registers from outside. */
-static __device__ __forceinline__ int opaque(int x)
-{
-    asm volatile("" : "+r"(x));
-    return x;
-}
-
 /* The block's dynamic shared memory from its first multiple of 1024 bytes on. */
 static __device__ __forceinline__ uint32_t shared_memory_base()
 {
     extern __shared__ unsigned char dynamic_shared_memory[];
     return (smem_address(dynamic_shared_memory) + 1023u) & ~1023u;
-}
-
-/* Stores four 8 x 8 blocks held as (g, 2t..); lane 8 i + r gives the address of row r of block i. */
-static __device__ __forceinline__ void stmatrix_x4(uint32_t address, const uint32_t (&r)[4])
-{
-    asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(address), "r"(r[0]),
-                 "r"(r[1]), "r"(r[2]), "r"(r[3])
-                 : "memory");
-}
-
-/* The same of their transposes. */
-static __device__ __forceinline__ void stmatrix_x4_transposed(uint32_t address, const uint32_t (&r)[4])
-{
-    asm volatile("stmatrix.sync.aligned.m8n8.x4.trans.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(address), "r"(r[0]),
-                 "r"(r[1]), "r"(r[2]), "r"(r[3])
-                 : "memory");
-}
-
-/* One 8 x 8 block; lanes 0..7 give the addresses of its rows. */
-static __device__ __forceinline__ uint32_t ldmatrix_x1(uint32_t address)
-{
-    uint32_t r;
-    asm volatile("ldmatrix.sync.aligned.m8n8.x1.shared.b16 {%0}, [%1];" : "=r"(r) : "r"(address) : "memory");
-    return r;
-}
-
-static __device__ __forceinline__ uint32_t ldmatrix_x1_trans(uint32_t address)
-{
-    uint32_t r;
-    asm volatile("ldmatrix.sync.aligned.m8n8.x1.trans.shared.b16 {%0}, [%1];" : "=r"(r) : "r"(address) : "memory");
-    return r;
-}
-
-static __device__ __forceinline__ void stmatrix_x1_transposed(uint32_t address, uint32_t r)
-{
-    asm volatile("stmatrix.sync.aligned.m8n8.x1.trans.shared.b16 [%0], {%1};" ::"r"(address), "r"(r) : "memory");
-}
-
-static __device__ __forceinline__ void store_shared_u16(uint32_t address, uint16_t v)
-{
-    asm volatile("st.shared.u16 [%0], %1;" ::"r"(address), "h"(v) : "memory");
-}
-
-static __device__ __forceinline__ uint32_t load_shared_u16(uint32_t address)
-{
-    uint16_t x;
-    asm volatile("ld.shared.u16 %0, [%1];" : "=h"(x) : "r"(address) : "memory");
-    return x;
-}
-
-static __device__ __forceinline__ uint32_t load_shared_u32(uint32_t address)
-{
-    uint32_t v;
-    asm volatile("ld.shared.u32 %0, [%1];" : "=r"(v) : "r"(address) : "memory");
-    return v;
-}
-
-static __device__ __forceinline__ void store_shared_float(uint32_t address, float v)
-{
-    asm volatile("st.shared.f32 [%0], %1;" ::"r"(address), "f"(v) : "memory");
-}
-
-static __device__ __forceinline__ void store_shared_float2(uint32_t address, float x, float y)
-{
-    asm volatile("st.shared.v2.f32 [%0], {%1, %2};" ::"r"(address), "f"(x), "f"(y) : "memory");
-}
-
-static __device__ __forceinline__ void store_shared_16(uint32_t address, uint4 v)
-{
-    asm volatile("st.shared.v4.u32 [%0], {%1, %2, %3, %4};" ::"r"(address), "r"(v.x), "r"(v.y), "r"(v.z), "r"(v.w)
-                 : "memory");
-}
-
-/* 2^x; subnormal results become 0. */
-static __device__ __forceinline__ float exp2_approx(float x)
-{
-    float r;
-    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(r) : "f"(x));
-    return r;
 }
 
 /* ---- wgmma */

@@ -65,6 +65,59 @@ template <typename T, Form kForm, typename D = Usual> struct ChainLane {
         }
     }
 
+    /* The same without zeros, for chains of few registers: V and the factors are loaded here, by halves. */
+    __device__ __forceinline__ void residual(uint32_t (&R)[4][4], const float (&x)[32], uint32_t values,
+                                             uint32_t factors) const
+    {
+        const uint32_t mine = factors + 8 * (lane % 4);
+#pragma unroll
+        for (int half = 0; half < 2; ++half) {
+            uint32_t v[2][4];
+            ldmatrix_x4_trans(v[0], values + 4096 * half);
+            ldmatrix_x4_trans(v[1], values + 4096 * half + 2048);
+            float2 decay[4];
+#pragma unroll
+            for (int n = 0; n < 4; ++n) {
+                decay[n] = load_shared_float2(mine + 128 * half + 32 * n);
+            }
+#pragma unroll
+            for (int i = 2 * half; i < 2 * half + 2; ++i) {
+#pragma unroll
+                for (int e = 0; e < 4; ++e) {
+                    const float2 gamma = decay[2 * (i % 2) + e / 2];
+                    const float2 value = unpack2<T>(v[i % 2][e]);
+                    R[i][e] = pack2<T>(value.x - gamma.x * x[8 * i + 2 * e], value.y - gamma.y * x[8 * i + 2 * e + 1]);
+                }
+            }
+        }
+    }
+
+    /* Zeroes rows of R from `length` on. */
+    __device__ __forceinline__ void mask_rows(uint32_t (&R)[4][4], int length) const
+    {
+        const int first = 2 * (opaque(lane) % 4);
+#pragma unroll
+        for (int i = 0; i < 4; ++i) {
+#pragma unroll
+            for (int e = 0; e < 4; ++e) {
+                const int row = 16 * i + 8 * (e / 2) + first;
+                R[i][e] = row + 1 < length ? R[i][e] : row < length ? R[i][e] & 0xffffu : 0u;
+            }
+        }
+    }
+
+    /* Times a factor a token. */
+    static __device__ __forceinline__ void scale_tokens(float (&x)[32], const float2 (&factors)[8])
+    {
+#pragma unroll
+        for (int n = 0; n < 8; ++n) {
+            x[4 * n] *= factors[n].x;
+            x[4 * n + 1] *= factors[n].y;
+            x[4 * n + 2] *= factors[n].x;
+            x[4 * n + 3] *= factors[n].y;
+        }
+    }
+
     /* x (+)= (M R)^T for a 64 x 64 matrix M in shared memory and R^T as an operand. */
     __device__ __forceinline__ void multiply_matrix(float (&x)[32], const uint32_t (&R)[4][4], uint32_t matrix,
                                                     bool add) const
@@ -151,7 +204,7 @@ template <typename T, Form kForm, typename D = Usual> struct ChainLane {
             }
         }
         fence_proxy_async();
-        named_barrier(1 + group, 128);
+        barrier_sync(1 + group, 128);
     }
 
     /* This lane's row of an operand that stmatrix stores. */

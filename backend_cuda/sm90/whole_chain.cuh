@@ -243,7 +243,7 @@ template <typename T> class WholeChain
         const uint32_t tile = base_ + StateMap::kO + 8192 * my_.group;
 #pragma unroll
         for (int i = 0; i < 4; ++i) {
-            stmatrix_x4_transposed(
+            stmatrix_x4_trans(
                 tile + swizzled(16 * i + my_.lane / 16 * 8 + my_.lane % 8, 2 * my_.warp + my_.lane / 8 % 2), O[i]);
         }
         if (my_.warp == 0 && my_.lane == 0) {

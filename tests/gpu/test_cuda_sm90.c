@@ -26,20 +26,20 @@ static void segments_come_in_any_batch(void **state)
 static void uneven_pieces_change_no_bit(void **state)
 {
     (void)state;
-    static const int64_t lengths[][4] = {
-        {4160, 300, 0, 0}, {500, 6000, 0, 0}, {3000, 2000, 1100, 0}, {1, 2500, 64, 2500}};
-    static const int64_t num_seqs[] = {2, 2, 3, 4};
-    static const int32_t num_v_heads[] = {4, 16, 24, 32};
+    static const struct {
+        int32_t num_v_heads; /* of 132 multiprocessors, room for 16, 4, 2 and 2 pieces at once */
+        int64_t num_seqs, lengths[4];
+    } batches[] = {
+        {4, 4, {1, 2500, 64, 1700}}, {16, 3, {2000, 1500, 1100}}, {24, 2, {2700, 300}}, {32, 2, {100, 1800}}};
     int complaints = 0;
-    for (size_t i = 0; i < COUNT_OF(lengths) * COUNT_OF(num_v_heads); i++) {
-        const size_t n = i / COUNT_OF(num_v_heads);
+    for (size_t i = 0; i < COUNT_OF(batches); i++) {
         case_spec spec = sm90_spec("128 x 128", 128, 128);
-        spec.num_v_heads = num_v_heads[i % COUNT_OF(num_v_heads)];
+        spec.num_v_heads = batches[i].num_v_heads;
         spec.num_k_heads = spec.num_v_heads / 4;
-        for (int64_t m = 0; m < num_seqs[n]; m++) {
-            spec.max_seqlen = lengths[n][m] > spec.max_seqlen ? lengths[n][m] : spec.max_seqlen;
+        for (int64_t n = 0; n < batches[i].num_seqs; n++) {
+            spec.max_seqlen = batches[i].lengths[n] > spec.max_seqlen ? batches[i].lengths[n] : spec.max_seqlen;
         }
-        complaints += sm90_compare_with_alone(spec, lengths[n], num_seqs[n]);
+        complaints += sm90_compare_with_alone(spec, batches[i].lengths, batches[i].num_seqs);
     }
     NO_COMPLAINTS(complaints);
 }
