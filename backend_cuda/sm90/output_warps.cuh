@@ -15,16 +15,6 @@ namespace gdn
 namespace sm90
 {
 
-/* Q as an operand: rows 16 warp + g and + 8. */
-template <int kKTiles>
-__device__ __forceinline__ void load_queries(uint32_t (&q)[4 * kKTiles][4], uint32_t tiles, int warp, int lane)
-{
-#pragma unroll
-    for (int i = 0; i < 4 * kKTiles; ++i) {
-        ldmatrix_x4(q[i], tiles + i / 4 * 8192 + swizzled(16 * warp + lane % 16, 2 * (i % 4) + lane / 16));
-    }
-}
-
 /* P as an operand from Q K^T, scaled and masked: the products of store_P, in the same order. Every warp computes as much as the
  * last one, without branches: blocks above the diagonal become zeros. */
 template <typename T>
@@ -90,9 +80,10 @@ template <typename T, Form kForm, typename D> class OutputWarps
     /* The block's items, one after the other. */
     __device__ __forceinline__ void run()
     {
+        bool queried = false; /* Q K^T of the stage's chunk is there */
         for (;;) {
             mbarrier_wait(barriers_.full(cursor_.stage), cursor_.parity);
-            const uint32_t header = cursor_.address<kForm, D>(base_) + Stage::kItem;
+            const uint32_t header = stage() + Stage::kItem;
             const Item item = read_item(header);
             const ItemCounts counts = read_counts(header);
             const int total = counts.total();
@@ -101,81 +92,108 @@ template <typename T, Form kForm, typename D> class OutputWarps
                     break;
                 }
                 skip_chunk();
+                queried = false;
+                continue;
             }
             int c = 0;
             if constexpr (kForm == Form::kPieces) {
                 for (const int quiet = read_quiet(header); c < quiet; ++c) {
                     mbarrier_wait(barriers_.full(cursor_.stage), cursor_.parity);
                     skip_chunk();
+                    queried = false;
                 }
+            }
+            if (!queried) {
+                load_queries();
+                wgmma_fence();
+                multiply(qk_, stage() + Stage::kK, 0, kKTiles);
+                wgmma_commit();
+                wgmma_wait<0>();
             }
             for (; c < total; ++c) {
                 const int length = c < counts.chunks ? GDN_SM90_CHUNK : counts.tail;
                 chunk({D::v_tiles(p_) * item.head + item.v_tile, item.token + c * GDN_SM90_CHUNK, item.row, length},
                       length);
             }
+            queried = true;
         }
         wait_O();
         hand_over({0, 0, 0, -1});
     }
 
   private:
-    /* Gives back a stage without outputs. */
+    __device__ __forceinline__ uint32_t stage() const
+    {
+        return cursor_.address<kForm, D>(base_);
+    }
+
+    /* Gives a stage back, and goes on to the next. */
     __device__ __forceinline__ void skip_chunk()
     {
+        __syncwarp();
         warp_arrive(barriers_.empty(cursor_.stage), lane_);
         cursor_.template advance<D>();
     }
 
-    __device__ __forceinline__ void chunk(const Output &output, int length)
+    /* The stage's Q as an operand, when it is there: rows 16 warp + g and + 8. */
+    __device__ __forceinline__ void load_queries()
     {
-        const uint32_t stage = cursor_.address<kForm, D>(base_);
-        const int buffer = chunk_ & 1, parity = chunk_ >> 1 & 1;
-        const int g = lane_ / 4;
         mbarrier_wait(barriers_.full(cursor_.stage), cursor_.parity);
-        if (length < GDN_SM90_CHUNK) {
-            mbarrier_wait(barriers_.state(buffer), parity); /* the chain has cleared rows of K */
+        const uint32_t tiles = stage() + Stage::kQ;
+#pragma unroll
+        for (int i = 0; i < 4 * kKTiles; ++i) {
+            ldmatrix_x4(q_[i], tiles + i / 4 * 8192 + swizzled(16 * warp_ + lane_ % 16, 2 * (i % 4) + lane_ / 16));
         }
-        uint32_t q[4 * kKTiles][4], P[kBlocks][4];
-        load_queries<kKTiles>(q, stage + Stage::kQ, warp_, lane_);
-        float O[32]; /* Q K^T at first */
-        wgmma_fence();
-        multiply(O, q, stage + Stage::kK, 0, kKTiles);
-        wgmma_commit();
-        const float decay[2] = {load_shared_float(stage + Stage::kDecayQ + 4 * (16 * warp_ + g)),
-                                load_shared_float(stage + Stage::kDecayQ + 4 * (16 * warp_ + g + 8))};
-        wgmma_wait<0>();
+    }
+
+    /* Of the stage's chunk, whose Q K^T is there, P and the factors of Q S; the stage is given back. */
+    __device__ __forceinline__ void finish_P(uint32_t (&P)[kBlocks][4], float (&decay)[2], int length)
+    {
+        const uint32_t record = stage() + Stage::kA;
+        const uint32_t row = record + 4 * (16 * warp_ + lane_ / 4);
+        decay[0] = load_shared_float(row + GDN_SM90_RECORD_DECAY_Q);
+        decay[1] = load_shared_float(row + GDN_SM90_RECORD_DECAY_Q + 32);
         if (p_.qk_norm != GDN_QK_NORM_NONE && !p_.packed_qk) {
-            scale_gram(O, stage + Stage::kA + GDN_SM90_RECORD_K_FACTOR - PrepMap::kKFactor,
-                       stage + Stage::kA + GDN_SM90_RECORD_Q_FACTOR, warp_, lane_);
+            scale_gram(qk_, record + GDN_SM90_RECORD_K_FACTOR - PrepMap::kKFactor, record + GDN_SM90_RECORD_Q_FACTOR,
+                       warp_, lane_);
         } else {
 #pragma unroll
             for (int i = 0; i < 32; ++i) {
-                O[i] *= p_.scale;
+                qk_[i] *= p_.scale;
             }
         }
         if (length < GDN_SM90_CHUNK) {
-            mask_gram(O, length, warp_, lane_);
+            mask_gram(qk_, length, warp_, lane_); /* also what the chain, clearing rows of K, made of these columns */
         }
-        make_P<T>(P, O, stage + Stage::kA + GDN_SM90_RECORD_GATES - HeadGates::kInBlock, warp_, lane_);
-        __syncwarp();
-        warp_arrive(barriers_.empty(cursor_.stage), lane_);
+        make_P<T>(P, qk_, record + GDN_SM90_RECORD_GATES - HeadGates::kInBlock, warp_, lane_);
+        skip_chunk();
+    }
+
+    /* O of the stage's chunk, and Q K^T of the next stage's, whatever lies there. */
+    __device__ __forceinline__ void chunk(const Output &output, int length)
+    {
+        const int buffer = chunk_ & 1, parity = chunk_ >> 1 & 1;
+        uint32_t P[kBlocks][4];
+        float decay[2];
+        finish_P(P, decay, length);
 
         /* Half of Q S while the chain finds V', the rest when it has: all of it at once would hold up A' R, except at K = 64. */
         const uint32_t state = base_ + StateMap::kS + buffer * D::kRowBytes;
+        float O[32];
         mbarrier_wait(barriers_.state(buffer), parity);
         fence_proxy_async();
         wgmma_fence();
-        multiply(O, q, state, 0, (kKTiles + 1) / 2);
+        multiply(O, state, 0, (kKTiles + 1) / 2);
         wgmma_commit();
         if (kKTiles > 1) {
             wait_values(buffer, parity);
             wgmma_fence();
-            multiply(O, q, state, kKTiles / 2, kKTiles);
+            multiply(O, state, kKTiles / 2, kKTiles);
             wgmma_commit();
         }
         wgmma_wait<0>();
         warp_arrive(barriers_.state_free(buffer), lane_);
+        load_queries();
 #pragma unroll
         for (int i = 0; i < 32; ++i) {
             O[i] *= decay[i / 2 % 2];
@@ -190,7 +208,9 @@ template <typename T, Form kForm, typename D> class OutputWarps
             wgmma_rs<T, false>(O, P[i], wgmma_operand(values) + wgmma_offset(i * 32), true);
         }
         wgmma_commit();
-        wgmma_wait<0>();
+        multiply(qk_, stage() + Stage::kK, 0, kKTiles);
+        wgmma_commit();
+        wgmma_wait<1>(); /* O */
         warp_arrive(barriers_.values_free(buffer), lane_);
         wait_O();
         const uint32_t tile = base_ + StateMap::kO + buffer * 8192;
@@ -202,16 +222,15 @@ template <typename T, Form kForm, typename D> class OutputWarps
         }
         hand_over(output);
         ++chunk_;
-        cursor_.template advance<D>();
+        wgmma_wait<0>();
     }
 
     /* x (+)= Q B^T for tiles from .. to - 1 of K, where a row of B has K elements. */
-    static __device__ __forceinline__ void multiply(float (&x)[32], const uint32_t (&q)[4 * kKTiles][4], uint32_t b,
-                                                    int from, int to)
+    __device__ __forceinline__ void multiply(float (&x)[32], uint32_t b, int from, int to) const
     {
 #pragma unroll
         for (int i = 4 * from; i < 4 * to; ++i) {
-            wgmma_rs<T, false>(x, q[i], wgmma_operand(b) + wgmma_offset(i / 4 * 8192 + i % 4 * 32), i > 0);
+            wgmma_rs<T, false>(x, q_[i], wgmma_operand(b) + wgmma_offset(i / 4 * 8192 + i % 4 * 32), i > 0);
         }
     }
 
@@ -240,6 +259,8 @@ template <typename T, Form kForm, typename D> class OutputWarps
     }
 
     const gdn_sm90_prefill &p_;
+    uint32_t q_[4 * kKTiles][4]; /* Q of the stage's chunk, as an operand */
+    float qk_[32]; /* its Q K^T */
     uint32_t base_;
     Barriers barriers_;
     int warp_, lane_;
