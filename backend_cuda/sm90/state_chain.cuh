@@ -415,17 +415,16 @@ template <typename T, Form kForm, typename D> class HalfChain
     /* The same for S^T in 16 bits; `chunk_` chunks have had theirs there. */
     __device__ __forceinline__ void store_operand()
     {
-        const int buffer = chunk_ & 1;
-        if (chunk_ >= 2) {
-            mbarrier_wait(barriers_.state_free(buffer), ((chunk_ >> 1) & 1) ^ 1);
+        if (chunk_ > 0) {
+            mbarrier_wait(barriers_.state_free(), (chunk_ - 1) & 1);
         }
-        const uint32_t tiles = base_ + StateMap::kS + buffer * D::kRowBytes;
 #pragma unroll
         for (int i = 0; i < 4 * kKTiles; ++i) {
-            stmatrix_x4(tiles + i / 4 * 8192 + swizzled(my_.operand_row(), 2 * (i % 4) + my_.lane / 16), state_[i]);
+            stmatrix_x4(base_ + StateMap::kS + i / 4 * 8192 + swizzled(my_.operand_row(), 2 * (i % 4) + my_.lane / 16),
+                        state_[i]);
         }
         __syncwarp();
-        warp_arrive(barriers_.state(buffer), my_.lane);
+        warp_arrive(barriers_.state(), my_.lane);
     }
 
     float V_[32]; /* (K S)^T, then V'^T */

@@ -11,7 +11,7 @@ namespace sm90
 {
 
 constexpr int kStages = 3; /* at most */
-constexpr uint32_t kBarrierCount = 2 * kStages + 12; /* struct Barriers */
+constexpr uint32_t kBarrierCount = 2 * kStages + 10; /* struct Barriers */
 
 /* The kernels made of these parts. */
 enum class Form {
@@ -63,8 +63,8 @@ template <Form kForm, typename D = Usual> struct Stage {
 };
 
 template <Form kForm, typename D = Usual> struct StateMap {
-    static constexpr uint32_t kS = D::kStages * Stage<kForm, D>::kBytes; /* two buffers of S^T in 16 bits, tiles of K */
-    static constexpr uint32_t kNewV = kS + (kApart<kForm, D> ? 2 * D::kRowBytes : 0); /* two buffers of V'^T, 64 x 64 */
+    static constexpr uint32_t kS = D::kStages * Stage<kForm, D>::kBytes; /* S^T in 16 bits, in tiles of K */
+    static constexpr uint32_t kNewV = kS + (kApart<kForm, D> ? D::kRowBytes : 0); /* two buffers of V'^T, 64 x 64 */
     static constexpr uint32_t kO =
         kNewV + (kApart<kForm, D> ? 2 * 8192 : 0); /* two tiles of O, 64 x 64: buffers, or of two tiles of V */
     static constexpr uint32_t kOutputs = kO + (kHasOutputs<kForm> ? 2 * 8192 : 0); /* Output of each of them */
@@ -120,9 +120,9 @@ struct Barriers {
         return base + 8 * (kStages + stage);
     }
     /* S of a chunk is in shared memory; 4. */
-    __device__ __forceinline__ uint32_t state(int buffer) const
+    __device__ __forceinline__ uint32_t state() const
     {
-        return base + 8 * (2 * kStages + 8 + buffer);
+        return base + 8 * (2 * kStages + 8);
     }
     /* V' of a chunk is in shared memory; 4. */
     __device__ __forceinline__ uint32_t values(int buffer) const
@@ -130,9 +130,9 @@ struct Barriers {
         return base + 8 * (2 * kStages + buffer);
     }
     /* S of a chunk has been read; 4. */
-    __device__ __forceinline__ uint32_t state_free(int buffer) const
+    __device__ __forceinline__ uint32_t state_free() const
     {
-        return base + 8 * (2 * kStages + 10 + buffer);
+        return base + 8 * (2 * kStages + 9);
     }
     /* V' of a chunk has been read; 4. */
     __device__ __forceinline__ uint32_t values_free(int buffer) const
@@ -157,10 +157,10 @@ struct Barriers {
             mbarrier_init(full(stage), 1);
             mbarrier_init(empty(stage), consumers * kArrivingLanes);
         }
+        mbarrier_init(state(), 4 * kArrivingLanes);
+        mbarrier_init(state_free(), 4 * kArrivingLanes);
         for (int buffer = 0; buffer < 2; ++buffer) {
-            mbarrier_init(state(buffer), 4 * kArrivingLanes);
             mbarrier_init(values(buffer), 4 * kArrivingLanes);
-            mbarrier_init(state_free(buffer), 4 * kArrivingLanes);
             mbarrier_init(values_free(buffer), 4 * kArrivingLanes);
             mbarrier_init(output(buffer), 4 * kArrivingLanes);
             mbarrier_init(output_free(buffer), kArrivingLanes);
