@@ -190,12 +190,12 @@ static void set_pieces(gdn_sm90_prefill *p, const gdn_prefill_run *run, bool one
 }
 
 /* Whether blocks with two tiles of V, which those for 128 x 128 and for K = 256 can have, are the faster ones. A chunk takes them
- * 1.95 times as long as one tile does (measured where memory bounds both), at K = 256 1.45 times (by which the measured rows
- * were chosen right), so there must be enough sequences and heads to fill the multiprocessors without single tiles, and no
+ * 2.1 times as long as one tile does (prep makes and stores P for them: never worth it), at K = 256 1.45 times (by which the measured
+ * rows were chosen right), so there must be enough sequences and heads to fill the multiprocessors without single tiles, and no
  * sequence so long that its own chunks are what takes the time. The bits are the same. */
 static bool whole_pays(const gdn_sm90_prefill *p, const gdn_prefill_run *run, int32_t num_sms)
 {
-    const int64_t time = p->head_k_dim == 256 ? 145 : 195; /* in hundredths of one tile's */
+    const int64_t time = p->head_k_dim == 256 ? 145 : 210; /* in hundredths of one tile's */
     if ((p->any_dims && p->head_k_dim != 256) || p->v_tiles % 2 != 0) {
         return false;
     }
