@@ -5,6 +5,7 @@
  * With problem->check, slot conflicts and gate ranges are looked at first, and a call that has any writes nothing.
  */
 #include "fault.cuh"
+#include "schedule.cuh"
 #include "wave.cuh"
 
 namespace gdn
@@ -14,129 +15,8 @@ namespace
 
 constexpr int kScheduleThreads = 1024;
 
-struct Schedule {
-    int64_t num_seqs, total_tokens, max_seqlen, row_length, num_slots, num_checkpoints, bound;
-    int32_t chunk_size, equal_length, cu_dtype, slots_dtype, checkpoint_form, checkpoint_interval, checkpoint_dtype;
-    int32_t checked; /* the fault word was cleared, and perhaps written, by the checks before this kernel */
-    const void *cu_seqlens, *read_slots, *write_slots, *checkpoint_positions, *checkpoint_offsets;
-    gdn_chunk *chunks;
-    gdn_metadata_fault *fault;
-};
-
-struct Bounds {
-    int64_t begin, end;
-};
-
-__device__ __forceinline__ Bounds bounds_of(const Schedule &s, int64_t n)
-{
-    if (s.equal_length) {
-        return {n * s.row_length, (n + 1) * s.row_length};
-    }
-    return {load_index(s.cu_seqlens, s.cu_dtype, n), load_index(s.cu_seqlens, s.cu_dtype, n + 1)};
-}
-
-/* Inclusive scan over the block; `op` is associative. `scratch` has 32 entries; the caller synchronises between uses. */
-template <typename Op> __device__ __forceinline__ int64_t block_scan(int64_t x, int64_t *scratch, Op op)
-{
-    const int lane = threadIdx.x % 32;
-    const int warp = threadIdx.x / 32;
-#pragma unroll
-    for (int offset = 1; offset < 32; offset *= 2) {
-        const int64_t other = __shfl_up_sync(0xffffffffu, x, offset);
-        if (lane >= offset) {
-            x = op(other, x);
-        }
-    }
-    if (lane == 31) {
-        scratch[warp] = x;
-    }
-    __syncthreads();
-    if (warp == 0) {
-        int64_t total = scratch[lane];
-#pragma unroll
-        for (int offset = 1; offset < 32; offset *= 2) {
-            const int64_t other = __shfl_up_sync(0xffffffffu, total, offset);
-            if (lane >= offset) {
-                total = op(other, total);
-            }
-        }
-        scratch[lane] = total;
-    }
-    __syncthreads();
-    return warp > 0 ? op(scratch[warp - 1], x) : x;
-}
-
-struct Add {
-    __device__ int64_t operator()(int64_t a, int64_t b) const
-    {
-        return a + b;
-    }
-};
-
-struct Max {
-    __device__ int64_t operator()(int64_t a, int64_t b) const
-    {
-        return a > b ? a : b;
-    }
-};
-
-struct Verdict {
-    int32_t code; /* gdn_fault */
-    bool skipped; /* by a negative slot */
-    int64_t value;
-};
-
-/* Positions strictly increasing in 1..length; offsets ordered and inside. */
-__device__ Verdict judge_positions(const Schedule &s, int64_t n, int64_t length)
-{
-    const int64_t first = load_index(s.checkpoint_offsets, s.checkpoint_dtype, n);
-    const int64_t end = load_index(s.checkpoint_offsets, s.checkpoint_dtype, n + 1);
-    if (first < 0 || end < first || end > s.num_checkpoints || (n == 0 && first != 0)) {
-        return {GDN_FAULT_CHECKPOINT, false, first < 0 || n == 0 ? first : end};
-    }
-    int64_t last = 0;
-    for (int64_t i = first; i < end; i++) {
-        const int64_t position = load_index(s.checkpoint_positions, s.checkpoint_dtype, i);
-        if (position <= last || position > length) {
-            return {GDN_FAULT_CHECKPOINT, false, position};
-        }
-        last = position;
-    }
-    return {GDN_FAULT_NONE, false, 0};
-}
-
-/* `floor` is the largest bound before this row's that lies inside the tokens. */
-__device__ Verdict judge(const Schedule &s, int64_t n, const Bounds &b, int64_t floor)
-{
-    if (b.begin < 0 || b.begin > s.total_tokens || b.begin < floor || (n == 0 && b.begin != 0)) {
-        return {GDN_FAULT_CU_SEQLENS, false, b.begin};
-    }
-    if (b.end < b.begin || b.end > s.total_tokens) {
-        return {GDN_FAULT_CU_SEQLENS, false, b.end};
-    }
-    if (b.end - b.begin > s.max_seqlen) {
-        return {GDN_FAULT_SEQLEN, false, b.end - b.begin};
-    }
-    const int64_t read = s.read_slots ? load_index(s.read_slots, s.slots_dtype, n) : 0;
-    const int64_t write = s.write_slots ? load_index(s.write_slots, s.slots_dtype, n) : 0;
-    const bool skipped = read < 0 || write < 0;
-    if (!skipped && s.read_slots && read >= s.num_slots) {
-        return {GDN_FAULT_READ_SLOT, false, read};
-    }
-    if (!skipped && s.write_slots && write >= s.num_slots) {
-        return {GDN_FAULT_WRITE_SLOT, false, write};
-    }
-    if (s.checkpoint_form == GDN_CHECKPOINT_AT) {
-        const Verdict verdict = judge_positions(s, n, b.end - b.begin);
-        if (verdict.code != GDN_FAULT_NONE) {
-            return verdict;
-        }
-    }
-    return {GDN_FAULT_NONE, skipped, 0};
-}
-
 /* Every block walks all sequences, 1024 at a time, and writes its own part of the table; block 0 reports. */
-__global__ void __launch_bounds__(kScheduleThreads, 1) schedule_kernel(const Schedule s)
+__global__ void __launch_bounds__(kScheduleThreads, 1) schedule_kernel(const gdn_schedule s)
 {
     __shared__ int64_t scratch[32];
     __shared__ int64_t ends[kScheduleThreads]; /* of each sequence's chunks, counted from the tile's first */
@@ -248,7 +128,7 @@ __global__ void clear_fault_kernel(gdn_metadata_fault *fault)
 }
 
 /* A slot that row n writes must be read and written by no other row. */
-__global__ void check_conflicts_kernel(const Schedule s)
+__global__ void check_conflicts_kernel(const gdn_schedule s)
 {
     const int64_t stride = static_cast<int64_t>(gridDim.x) * blockDim.x;
     for (int64_t n = blockIdx.x * static_cast<int64_t>(blockDim.x) + threadIdx.x; n < s.num_seqs; n += stride) {
@@ -269,7 +149,7 @@ __global__ void check_conflicts_kernel(const Schedule s)
 }
 
 /* The sequence a token belongs to, or -1. */
-__device__ int64_t sequence_of(const Schedule &s, int64_t token)
+__device__ int64_t sequence_of(const gdn_schedule &s, int64_t token)
 {
     if (s.equal_length) {
         return token / s.row_length;
@@ -290,7 +170,7 @@ __device__ int64_t sequence_of(const Schedule &s, int64_t token)
     return low;
 }
 
-__global__ void check_gates_kernel(const Schedule s, const Rows gate, int32_t form, int32_t num_heads)
+__global__ void check_gates_kernel(const gdn_schedule s, const Rows gate, int32_t form, int32_t num_heads)
 {
     const int64_t stride = static_cast<int64_t>(gridDim.x) * blockDim.x;
     const int64_t count = s.total_tokens * num_heads;
@@ -312,7 +192,7 @@ __global__ void check_gates_kernel(const Schedule s, const Rows gate, int32_t fo
     }
 }
 
-gdn_status check(const gdn_prefill_run *run, const Schedule &s)
+gdn_status check(const gdn_prefill_run *run, const gdn_schedule &s)
 {
     clear_fault_kernel<<<1, 1, 0, stream_of(run)>>>(s.fault);
     GDN_TRY(gdn_cuda_launched("clear_fault"));
@@ -334,22 +214,19 @@ gdn_status check(const gdn_prefill_run *run, const Schedule &s)
 
 using namespace gdn;
 
-gdn_status gdn_cuda_schedule(const gdn_device *device, const gdn_prefill_run *run, int32_t chunk_size,
-                             gdn_chunk *chunks, int64_t bound, int64_t *used)
+void gdn_cuda_describe(const gdn_prefill_run *run, int32_t chunk_size, gdn_schedule *schedule)
 {
-    const DeviceGuard guard(device);
-    GDN_TRY(guard.status());
     const gdn_problem *const problem = run->problem;
     const gdn_prefill_args *const args = run->args;
     const bool pool = problem->state_form == GDN_STATE_POOL;
-    Schedule s = {};
+    gdn_schedule &s = *schedule;
+    s = {};
     s.num_seqs = args->num_seqs;
     s.total_tokens = args->total_tokens;
     s.max_seqlen = problem->max_seqlen > 0 ? problem->max_seqlen : problem->max_tokens;
     s.row_length = row_length(run);
     s.num_slots = args->num_slots;
     s.num_checkpoints = args->num_checkpoints;
-    s.bound = bound;
     s.chunk_size = chunk_size;
     s.equal_length = is_equal_length(run);
     s.cu_dtype = problem->cu_seqlens_dtype;
@@ -363,8 +240,18 @@ gdn_status gdn_cuda_schedule(const gdn_device *device, const gdn_prefill_run *ru
     s.write_slots = pool ? args->write_slots : nullptr;
     s.checkpoint_positions = args->checkpoint_positions;
     s.checkpoint_offsets = args->checkpoint_offsets;
-    s.chunks = chunks;
     s.fault = reinterpret_cast<gdn_metadata_fault *>(run->workspace);
+}
+
+gdn_status gdn_cuda_schedule(const gdn_device *device, const gdn_prefill_run *run, int32_t chunk_size,
+                             gdn_chunk *chunks, int64_t bound, int64_t *used)
+{
+    const DeviceGuard guard(device);
+    GDN_TRY(guard.status());
+    gdn_schedule s;
+    gdn_cuda_describe(run, chunk_size, &s);
+    s.bound = bound;
+    s.chunks = chunks;
     if (s.checked) {
         GDN_TRY(check(run, s));
     }

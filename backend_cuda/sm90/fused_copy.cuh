@@ -95,22 +95,27 @@ __device__ __forceinline__ int find_slot(const gdn_sm90_prefill &p, int seq, con
 }
 
 /* Takes the next item, the longest sequences' first, and hands it to the loading warp; without more items, an end mark.
- * `number` counts the block's items. */
+ * `number` counts the block's items. The first has the block's number; each of the others is taken when nothing of the one before is
+ * left to load, so that a block whose items are short takes more of them. */
 __device__ __forceinline__ bool find_item(const gdn_sm90_prefill &p, uint32_t base, const FusedBarriers &barriers,
                                           int number)
 {
     using Map = StateMap<Form::kFused>;
     const int lane = threadIdx.x % 32;
     const int items = p.num_seqs * p.num_v_heads;
-    const int entry = number % kFoundItems;
     bool there = false;
-    int taken = 0, seq = 0, first_slot = -1;
+    int taken = blockIdx.x, seq = 0, first_slot = -1;
     Span span = {0, 0};
-    while (!there) {
-        if (lane == 0) {
-            taken = atomicAdd(p.next_item, 1);
+    if (number > 0) {
+        mbarrier_wait(barriers.found_free(), (number - 1) & 1);
+    }
+    for (bool given = number == 0; !there; given = false) {
+        if (!given) {
+            if (lane == 0) {
+                taken = gridDim.x + atomicAdd(p.next_item, 1);
+            }
+            taken = __shfl_sync(0xffffffffu, taken, 0);
         }
-        taken = __shfl_sync(0xffffffffu, taken, 0);
         if (taken >= items) {
             break;
         }
@@ -119,13 +124,10 @@ __device__ __forceinline__ bool find_item(const gdn_sm90_prefill &p, uint32_t ba
             seq = load_shared_int(base + Map::kOrder + 4 * seq);
         }
         span = span_of(p, seq);
-        first_slot = find_slot(p, seq, span);
+        first_slot = p.planned ? p.runs[seq].first : find_slot(p, seq, span);
         there = first_slot >= 0;
     }
     if (lane == 0) {
-        if (number >= kFoundItems) {
-            mbarrier_wait(barriers.found_free(entry), ((number / kFoundItems) & 1) ^ 1);
-        }
         Item item = {};
         item.chunks = there ? static_cast<int>(span.length / kRows) : -1;
         item.tail = there ? static_cast<int>(span.length % kRows) : 0;
@@ -136,16 +138,17 @@ __device__ __forceinline__ bool find_item(const gdn_sm90_prefill &p, uint32_t ba
         item.source = kPlaceCaller;
         item.target = kPlaceCaller;
         item.first_slot = first_slot;
-        store_item(base + Map::kFound + entry * Map::kItemBytes, item);
-        mbarrier_arrive(barriers.found(entry));
+        store_item(base + Map::kFound, item);
+        mbarrier_arrive(barriers.found());
     }
     __syncwarp();
     return there;
 }
 
-/* One warp: finds items until there are none. */
+/* One warp: finds items until there are none. Of what the gates kernel leaves, nothing is read before an item is found. */
 __device__ __forceinline__ void find_items(const gdn_sm90_prefill &p, uint32_t base, const FusedBarriers &barriers)
 {
+    wait_for_kernel_before();
     for (int n = 0; find_item(p, base, barriers, n); ++n) {
     }
 }
@@ -156,11 +159,10 @@ __device__ __forceinline__ void load_found_items(const gdn_sm90_prefill &p, uint
 {
     using Map = StateMap<Form::kFused>;
     using S = Stage<Form::kFused>;
+    const uint32_t found = base + Map::kFound;
     StageCursor cursor;
     for (int n = 0;; ++n) {
-        const int entry = n % kFoundItems;
-        const uint32_t found = base + Map::kFound + entry * Map::kItemBytes;
-        mbarrier_wait(barriers.found(entry), (n / kFoundItems) & 1);
+        mbarrier_wait(barriers.found(), n & 1);
         const Item item = read_item(found);
         const int k_head = p.tiled_heads ? item.head % p.num_k_heads : item.head / p.heads_per_group;
         const int total = item.total();
@@ -173,7 +175,6 @@ __device__ __forceinline__ void load_found_items(const gdn_sm90_prefill &p, uint
             mbarrier_wait(barriers.empty(cursor.stage), cursor.parity ^ 1); /* at once in the first round */
             if (c == 0) {
                 copy_item(stage_item(base, cursor), found);
-                mbarrier_arrive(barriers.found_free(entry));
             }
             if (total <= 0 || item.chunks < 0) {
                 mbarrier_arrive(full);
@@ -195,6 +196,7 @@ __device__ __forceinline__ void load_found_items(const gdn_sm90_prefill &p, uint
         if (item.chunks < 0) {
             break;
         }
+        mbarrier_arrive(barriers.found_free());
     }
 }
 

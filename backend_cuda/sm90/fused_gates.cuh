@@ -4,6 +4,7 @@
 #define GDN_CUDA_SM90_FUSED_GATES_CUH
 
 #include "fused_map.cuh"
+#include "fused_plan.cuh"
 
 namespace gdn
 {
@@ -12,18 +13,24 @@ namespace sm90
 
 constexpr int kGatesWarps = 8; /* of a block: value heads of one chunk, whose inputs lie side by side */
 
-template <typename T>
+/* kPlans: there is no chunk table. */
+template <typename T, bool kPlans>
 __global__ void __launch_bounds__(32 * kGatesWarps) gates_kernel(const __grid_constant__ gdn_sm90_prefill p)
 {
 #ifdef GDN_SM90_HAS_CODE
+    let_kernel_after_begin();
     const int lane = threadIdx.x % 32;
     const int warp = __shfl_sync(0xffffffffu, threadIdx.x / 32, 0);
     const uint32_t gates = shared_memory_base() + warp * PrepMap::kGatesBytes;
     const int groups = (p.num_v_heads + kGatesWarps - 1) / kGatesWarps;
+    __shared__ Plan plan;
+    if (kPlans) {
+        plan_sequences(p, plan);
+    }
     for (int64_t i = blockIdx.x; i < static_cast<int64_t>(p.wave_slots) * groups; i += gridDim.x) {
         const int slot = static_cast<int>(i / groups);
         const int head = static_cast<int>(i % groups) * kGatesWarps + warp;
-        const gdn_chunk chunk = p.chunks[slot];
+        const gdn_chunk chunk = kPlans ? planned_chunk(plan, slot) : p.chunks[slot];
         if (chunk.seq < 0) {
             break; /* unused slots are the last ones */
         }
@@ -57,6 +64,7 @@ __global__ void __launch_bounds__(32 * kGatesWarps) gates_kernel(const __grid_co
     }
 #endif
 }
+static_assert(32 * kGatesWarps == GDN_SM90_MOST_PLANNED, "a thread a sequence");
 
 } // namespace sm90
 } // namespace gdn

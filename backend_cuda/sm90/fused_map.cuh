@@ -25,7 +25,6 @@ template <> struct Stage<Form::kFused> {
 };
 
 constexpr int kRecordBuffers = 2;
-constexpr int kFoundItems = 2;
 constexpr int kMostSorted = 512; /* sequences that a block sorts by length */
 
 template <> struct StateMap<Form::kFused> {
@@ -38,11 +37,11 @@ template <> struct StateMap<Form::kFused> {
     static constexpr uint32_t kItemBytes = 64;
     static constexpr uint32_t kStageItems = kFactors + 2 * kFactorsBytes; /* Item, with an item's first chunk */
     static constexpr uint32_t kItems = kStageItems + kStages * kItemBytes; /* each state warp's current Item */
-    static constexpr uint32_t kFound = kItems + 8 * kItemBytes; /* Items on their way to the loading warp */
-    static constexpr uint32_t kOutputs = kFound + kFoundItems * kItemBytes; /* Output of each O tile */
+    static constexpr uint32_t kFound = kItems + 8 * kItemBytes; /* the Item on its way to the loading warp */
+    static constexpr uint32_t kOutputs = kFound + kItemBytes; /* Output of each O tile */
     static constexpr uint32_t kOrder = kOutputs + 2 * 16; /* sequences, the longest first: int[kMostSorted] */
     static constexpr uint32_t kBarriers = kOrder + 4 * kMostSorted;
-    static constexpr uint32_t kBytes = kBarriers + 8 * (kBarrierCount + kRecordBuffers + 2 * kFoundItems);
+    static constexpr uint32_t kBytes = kBarriers + 8 * (kBarrierCount + kRecordBuffers + 2);
 };
 
 /* The Item that comes with an item's first chunk. */
@@ -70,14 +69,14 @@ struct FusedBarriers : Barriers {
         return base + 8 * (kBarrierCount + buffer);
     }
     /* The next item is found; 1. */
-    __device__ __forceinline__ uint32_t found(int entry) const
+    __device__ __forceinline__ uint32_t found() const
     {
-        return base + 8 * (kBarrierCount + kRecordBuffers + entry);
+        return base + 8 * (kBarrierCount + kRecordBuffers);
     }
-    /* It has been read; 1. */
-    __device__ __forceinline__ uint32_t found_free(int entry) const
+    /* All of its chunks have been asked for; 1. */
+    __device__ __forceinline__ uint32_t found_free() const
     {
-        return base + 8 * (kBarrierCount + kRecordBuffers + kFoundItems + entry);
+        return base + 8 * (kBarrierCount + kRecordBuffers + 1);
     }
 
     /* One thread. */
@@ -86,10 +85,8 @@ struct FusedBarriers : Barriers {
         for (int buffer = 0; buffer < kRecordBuffers; ++buffer) {
             mbarrier_init(record(buffer), 4 * kArrivingLanes);
         }
-        for (int entry = 0; entry < kFoundItems; ++entry) {
-            mbarrier_init(found(entry), 1);
-            mbarrier_init(found_free(entry), 1);
-        }
+        mbarrier_init(found(), 1);
+        mbarrier_init(found_free(), 1);
         Barriers::init(8);
     }
 };

@@ -34,6 +34,19 @@ const Launchers &launchers_of(const gdn_sm90_prefill &p)
     return p.head_k_dim == 128 && p.any_dims ? kLaunchers128 : launchers_of_k(p);
 }
 
+template <typename T> cudaError_t launch_fused(const gdn_sm90_prefill &p, int32_t num_sms, cudaStream_t stream)
+{
+    const int64_t groups = (p.num_v_heads + kGatesWarps - 1) / kGatesWarps;
+    const int64_t chunks = p.wave_slots * groups, gates_blocks = chunks < 8 * num_sms ? chunks : 8 * num_sms;
+    const int64_t items = static_cast<int64_t>(p.num_seqs) * p.num_v_heads;
+    const int64_t blocks = items < num_sms ? items : num_sms;
+    const cudaError_t error = launch(p.planned ? gates_kernel<T, true> : gates_kernel<T, false>, p, gates_blocks,
+                                     32 * kGatesWarps, kGatesWarps * PrepMap::kGatesBytes + kAlignment, stream);
+    return error != cudaSuccess
+               ? error
+               : launch(fused_kernel<T>, p, blocks, FusedBlock::kThreads, kFusedSmem, stream, p.overlap != 0);
+}
+
 } // namespace
 
 size_t gdn_sm90_smem(void)
@@ -46,20 +59,8 @@ size_t gdn_sm90_smem(void)
 
 int gdn_sm90_fused_launch(const gdn_sm90_prefill *prefill, int32_t dtype, int32_t num_sms, struct CUstream_st *stream)
 {
-    const gdn_sm90_prefill &p = *prefill;
-    const int64_t groups = (p.num_v_heads + kGatesWarps - 1) / kGatesWarps;
-    const int64_t chunks = p.wave_slots * groups, gates_blocks = chunks < 8 * num_sms ? chunks : 8 * num_sms;
-    const int64_t items = static_cast<int64_t>(p.num_seqs) * p.num_v_heads;
-    const int64_t blocks = items < num_sms ? items : num_sms;
-    const auto gates = dtype == GDN_DTYPE_BF16 ? gates_kernel<__nv_bfloat16> : gates_kernel<__half>;
-    const cudaError_t error =
-        launch(gates, p, gates_blocks, 32 * kGatesWarps, kGatesWarps * PrepMap::kGatesBytes + kAlignment, stream);
-    if (error != cudaSuccess) {
-        return error;
-    }
-    return dtype == GDN_DTYPE_BF16
-               ? launch(fused_kernel<__nv_bfloat16>, p, blocks, FusedBlock::kThreads, kFusedSmem, stream)
-               : launch(fused_kernel<__half>, p, blocks, FusedBlock::kThreads, kFusedSmem, stream);
+    return dtype == GDN_DTYPE_BF16 ? launch_fused<__nv_bfloat16>(*prefill, num_sms, stream)
+                                   : launch_fused<__half>(*prefill, num_sms, stream);
 }
 
 int gdn_sm90_pieces_launch(const gdn_sm90_prefill *prefill, int32_t dtype, struct CUstream_st *stream)

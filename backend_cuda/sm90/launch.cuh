@@ -27,9 +27,10 @@ struct Launchers {
 /* launch_dims.cu: of Dims<K>. Those of K = 128 have neither prep nor join, which do not depend on V. */
 extern const Launchers kLaunchers64, kLaunchers128, kLaunchers256;
 
+/* overlap: by programmatic dependent launch. */
 template <typename Kernel>
 cudaError_t launch(Kernel kernel, const gdn_sm90_prefill &p, int64_t blocks, int threads, size_t smem,
-                   cudaStream_t stream)
+                   cudaStream_t stream, bool overlap = false)
 {
     cudaError_t error =
         cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(smem));
@@ -40,6 +41,19 @@ cudaError_t launch(Kernel kernel, const gdn_sm90_prefill &p, int64_t blocks, int
         cudaFuncSetAttribute(kernel, cudaFuncAttributePreferredSharedMemoryCarveout, cudaSharedmemCarveoutMaxShared);
     if (error != cudaSuccess) {
         return error;
+    }
+    if (overlap) {
+        cudaLaunchAttribute attribute = {};
+        attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+        attribute.val.programmaticStreamSerializationAllowed = 1;
+        cudaLaunchConfig_t config = {};
+        config.gridDim = dim3(static_cast<unsigned>(blocks));
+        config.blockDim = dim3(static_cast<unsigned>(threads));
+        config.dynamicSmemBytes = smem;
+        config.stream = stream;
+        config.attrs = &attribute;
+        config.numAttrs = 1;
+        return cudaLaunchKernelEx(&config, kernel, p);
     }
     kernel<<<static_cast<unsigned>(blocks), threads, smem, stream>>>(p);
     return cudaPeekAtLastError();

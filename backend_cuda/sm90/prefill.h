@@ -14,7 +14,7 @@
 #ifndef GDN_CUDA_SM90_PREFILL_H
 #define GDN_CUDA_SM90_PREFILL_H
 
-#include "core/generic_ops.h"
+#include "../schedule.h"
 
 #include <cuda.h>
 #include <gdn/gdn.h>
@@ -67,6 +67,8 @@ extern "C" {
 #define GDN_SM90_MOST_PIECES 4
 #define GDN_SM90_MOST_SHARED 32 /* sequences of a run with pieces */
 #define GDN_SM90_PIECE_BYTES 64
+
+#define GDN_SM90_MOST_PLANNED 256 /* sequences of a run without a chunk table */
 
 #ifdef __CUDACC__
 #define GDN_SM90_BOTH static inline __host__ __device__
@@ -194,7 +196,11 @@ typedef struct gdn_sm90_prefill {
     float *carry_out;
 
     int32_t whole_V; /* state_output: a block has two tiles of V, not one; neither with packed_qk nor with segments */
-    int32_t *next_item; /* fused: the first item that no block has taken yet; the schedule kernel left 0 there */
+    int32_t *next_item; /* fused: items that blocks took after their first; a kernel before left 0 there */
+    gdn_schedule schedule; /* fused, planned: what the gates kernel judges */
+    int32_t
+        planned; /* fused: there is no chunk table; the gates kernel finds the chunks, and leaves `runs` and the fault word */
+    int32_t overlap; /* fused: its kernel is launched by programmatic dependent launch, which the driver knows */
     int32_t max_segments; /* of any sequence; 1: none is cut */
     int32_t halves; /* sequences not cut otherwise are, in two, where they have 2 GDN_SM90_MIN_HALF chunks in a wave */
     int32_t halves_only; /* no sequence is cut otherwise */

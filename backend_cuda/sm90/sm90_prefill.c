@@ -208,21 +208,23 @@ static bool whole_pays(const gdn_sm90_prefill *p, const gdn_prefill_run *run, in
 }
 
 /* Whether the fused kernel is the fastest: by what a chunk of the longest, or of the fullest multiprocessor's, sequences takes
- * it, or half of V of that and the prep of all chunks before (in 10 ns, measured). The bits are the same. */
+ * it, or half of V of that, the prep of all chunks before and a launch more (in 10 ns, measured). The bits are the same. */
 static bool fused_pays(const gdn_prefill_run *run, int32_t num_sms)
 {
-    enum { FUSED_CHUNK = 290, HALF_CHUNK = 112, PREP_CHUNKS = 85 /* of 100 */ };
-    const int64_t total = run->args->total_tokens;
-    const int64_t longest = longest_sequence(run);
+    enum { FUSED_CHUNK = 275, PREP_CHUNKS = 85 /* of 100 */, LAUNCH = 500 * GDN_SM90_CHUNK };
+    const int64_t total = run->args->total_tokens, longest = longest_sequence(run);
     const int64_t items = run->args->num_seqs * run->problem->num_v_heads;
     const int64_t mean = total / run->args->num_seqs;
     const int64_t whole = (items + num_sms - 1) / num_sms * mean; /* tokens of the fullest multiprocessor */
     const int64_t half = (2 * items + num_sms - 1) / num_sms * mean;
+    const int64_t half_chunk = 2 * items > num_sms ? 125 : 112; /* where all of them are full, memory bounds it */
     return FUSED_CHUNK * (whole > longest ? whole : longest) <
-           HALF_CHUNK * (half > longest ? half : longest) + PREP_CHUNKS * total * run->problem->num_v_heads / 100;
+           half_chunk * (half > longest ? half : longest) + PREP_CHUNKS * total * run->problem->num_v_heads / 100 +
+               LAUNCH;
 }
 
-/* Everything at once by the fused kernel, whose gates go where the records of waves would. */
+/* Everything at once by the fused kernel, whose gates go where the records of waves would. Of most such runs the gates kernel
+ * finds the chunks, a thread a sequence, so that they have no schedule kernel. */
 static bool takes_fused(const gdn_sm90_prefill *p, const gdn_prefill_run *run, int64_t slots, int32_t num_sms)
 {
     const int64_t room = run->choice->wave_chunks * gdn_sm90_booked_record(p->head_k_dim) / GDN_SM90_GATES_BYTES;
@@ -324,9 +326,8 @@ static gdn_status run_waves(const gdn_device *device, const gdn_prefill_run *run
     const int64_t slots = gdn_sm90_chunk_bound(run->args->total_tokens, run->args->num_seqs);
     int64_t cleared = 0;
     gdn_sm90_prefill p;
-    GDN_TRY(gdn_cuda_schedule(device, run, GDN_SM90_CHUNK, chunks, gdn_sm90_table_slots(slots, num_sms), &cleared));
     if (run->args->num_seqs == 0) {
-        return GDN_OK;
+        return gdn_cuda_schedule(device, run, GDN_SM90_CHUNK, chunks, gdn_sm90_table_slots(slots, num_sms), &cleared);
     }
     GDN_TRY(fill(&p, run));
     GDN_TRY(set_checkpoints(&p, run));
@@ -346,8 +347,18 @@ static gdn_status run_waves(const gdn_device *device, const gdn_prefill_run *run
     p.runs = (gdn_sm90_run *)(run->workspace + choice->param[PARAM_RUNS]);
     p.taken = (uint32_t *)(run->workspace + choice->param[PARAM_TAKEN]);
     p.records = run->workspace + choice->param[PARAM_RECORDS];
-    if (takes_fused(&p, run, slots, num_sms)) {
+    const bool fused = takes_fused(&p, run, slots, num_sms);
+    p.planned = fused && problem->check == 0 && problem->checkpoint_form == GDN_CHECKPOINT_NONE &&
+                run->args->num_seqs <= GDN_SM90_MOST_PLANNED;
+    if (p.planned) {
+        gdn_cuda_describe(run, GDN_SM90_CHUNK, &p.schedule);
+    } else {
+        GDN_TRY(gdn_cuda_schedule(device, run, GDN_SM90_CHUNK, chunks, gdn_sm90_table_slots(slots, num_sms), &cleared));
+    }
+    if (fused) {
         p.wave_slots = (int32_t)slots;
+        p.overlap =
+            gdn_cuda_device_of(device)->driver_version >= 12030; /* those before do not know it in captured graphs */
         return check_launch(gdn_sm90_fused_launch(&p, (int32_t)problem->q.dtype, num_sms, run->stream), "sm90 fused");
     }
     const int64_t wave_chunks = records_room(&p, choice->wave_chunks);

@@ -3,6 +3,11 @@
  * and streams meet all of that. */
 #include "sm90_tools.h"
 
+#include "harness/formats.h"
+
+#include <stdio.h>
+#include <string.h>
+
 /* A long sequence alone is shared by several blocks, among others it is not. */
 static void a_sequence_has_its_bits_in_any_batch(void **state)
 {
@@ -46,12 +51,12 @@ static void uneven_pieces_change_no_bit(void **state)
 
 /* Many short sequences, as the plan's bounds would have it: half of V a block where one sequence might have all tokens, the
  * fused kernel where none has many, all of V a block where the workspace has no room for that. With more than 512 sequences
- * the fused kernel takes them in their order, with fewer the longest first. */
+ * the fused kernel takes them in their order, with fewer the longest first; up to 256 it has no chunk table. */
 static void forms_change_no_bit(void **state)
 {
     (void)state;
     enum { MOST = 600, LONGEST = 130 };
-    const int64_t counts[] = {264, MOST};
+    const int64_t counts[] = {250, 264, MOST};
     int64_t lengths[MOST];
     int complaints = 0;
     for (size_t i = 0; i < COUNT_OF(counts); i++) {
@@ -78,6 +83,54 @@ static void forms_change_no_bit(void **state)
         case_free(&half);
         case_free(&fused);
         case_free(&whole);
+    }
+    NO_COMPLAINTS(complaints);
+}
+
+/* A wrong row is left out and reported alike where the fused kernel has a chunk table (since gates are checked, too) and where it
+ * has none. */
+static void wrong_rows_are_left_out_without_a_table(void **state)
+{
+    (void)state;
+    enum { SEQS = 250, LONGEST = 130 };
+    static const struct {
+        int64_t index, value;
+    } wrong[] = {{77, 3}, {77, INT64_C(1) << 40}, {SEQS, -1}, {0, 1}, {12, INT64_MAX}};
+    int64_t lengths[SEQS];
+    test_random random = random_stream(72, 0);
+    for (int64_t n = 0; n < SEQS; n++) {
+        lengths[n] = n % 37 == 5 ? 0 : random_index(&random, 90);
+    }
+    lengths[100] = LONGEST;
+    case_spec spec = sm90_spec("128 x 128", 128, 128);
+    spec.num_k_heads = 1;
+    spec.num_v_heads = 2;
+    spec.lengths = lengths;
+    spec.num_seqs = SEQS;
+    spec.max_seqlen = LONGEST;
+    int complaints = 0;
+    for (size_t i = 0; i < COUNT_OF(wrong); i++) {
+        test_case c[2];
+        char said[2][512];
+        for (int check = 0; check < 2; check++) {
+            staged_case stage;
+            case_build(&c[check], &spec);
+            c[check].problem.check = check;
+            format_store_index(c[check].problem.cu_seqlens_dtype, case_before(&c[check], CASE_CU_SEQLENS),
+                               wrong[i].index, wrong[i].value);
+            REQUIRE_OK(stage_open(&stage, sm90_context(), &c[check]));
+            REQUIRE(stage_run(&stage) == GDN_ERROR_INVALID_ARGUMENT);
+            snprintf(said[check], sizeof(said[check]), "%s", gdn_last_error());
+            REQUIRE(stage_collect(&stage) == 0);
+            stage_close(&stage);
+        }
+        if (strcmp(said[0], said[1]) != 0) {
+            print_message("without a table: %s; with one: %s\n", said[0], said[1]);
+            complaints++;
+        }
+        complaints += same_results(&c[0], &c[1]);
+        case_free(&c[0]);
+        case_free(&c[1]);
     }
     NO_COMPLAINTS(complaints);
 }
@@ -244,6 +297,7 @@ int main(void)
         cmocka_unit_test(segments_come_in_any_batch),
         cmocka_unit_test(uneven_pieces_change_no_bit),
         cmocka_unit_test(forms_change_no_bit),
+        cmocka_unit_test(wrong_rows_are_left_out_without_a_table),
         cmocka_unit_test(waves_change_no_bit),
         cmocka_unit_test(waves_are_right),
         cmocka_unit_test(a_state_in_place_is_read_before),
