@@ -139,7 +139,7 @@ template <typename T> class FusedChain
         const int buffer = uses_ & 1;
         mbarrier_wait(barriers_.record(buffer), (uses_ >> 1) & 1);
         ++uses_;
-        return base_ + StateMap::kRecords + buffer * GDN_SM90_RECORD_BYTES;
+        return base_ + StateMap::kRecords + buffer * GDN_SM90_RECORD_BYTES_WITH_P;
     }
 
     __device__ __forceinline__ void arrive_empty(const StageCursor &cursor) const

@@ -13,7 +13,14 @@ namespace
 
 constexpr size_t kFusedSmem = StateMap<Form::kFused>::kBytes + kAlignment;
 
-const Launchers kLaunchers128x128 = {launch_prep<128>, launch_state<Form::kStateOnly, Usual>, launch_join<128>,
+/* P is in the record where no output warpgroup makes it. */
+cudaError_t launch_prep128(const gdn_sm90_prefill &p, int32_t dtype, int32_t num_sms, cudaStream_t stream)
+{
+    return p.whole_V ? launch_prep<128, true>(p, dtype, num_sms, stream)
+                     : launch_prep<128, false>(p, dtype, num_sms, stream);
+}
+
+const Launchers kLaunchers128x128 = {launch_prep128, launch_state<Form::kStateOnly, Usual>, launch_join<128>,
                                      launch_state_output<Usual>};
 
 /* By K alone. */
@@ -44,9 +51,10 @@ template <typename T> cudaError_t launch_fused(const gdn_sm90_prefill &p, int32_
 
 size_t gdn_sm90_smem(void)
 {
-    constexpr size_t kHalfSmem = StateMap<Form::kHalf>::kBytes + kAlignment;
-    static_assert(kHalfSmem >= kFusedSmem && kHalfSmem >= StateMap<Form::kWhole, Dims<256>>::kBytes + kAlignment, "");
-    return kHalfSmem;
+    static_assert(kFusedSmem >= StateMap<Form::kHalf>::kBytes + kAlignment &&
+                      kFusedSmem >= StateMap<Form::kWhole, Dims<256>>::kBytes + kAlignment,
+                  "");
+    return kFusedSmem;
 }
 
 int gdn_sm90_fused_launch(const gdn_sm90_prefill *prefill, int32_t dtype, int32_t num_sms, struct CUstream_st *stream)
