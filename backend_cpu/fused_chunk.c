@@ -9,15 +9,10 @@
 
 enum { B = GDN_TOKEN_BLOCK };
 
-static int round_up(int n, int to)
-{
-    return (n + to - 1) / to * to;
-}
-
 static size_t place(gdn_chunk_work *w, const gdn_cpu_kernels *kernels, const gdn_problem *problem, int chunk,
                     unsigned char *base)
 {
-    const size_t C = (size_t)round_up(chunk, B), K = (size_t)problem->head_k_dim, blocks = C / B;
+    const size_t C = (size_t)gdn_round_up(chunk, B), K = (size_t)problem->head_k_dim, blocks = C / B;
     size_t used = 0;
     w->stage = gdn_scratch_take(base, &used, B * K);
     w->gram = gdn_scratch_take(base, &used, blocks * C * GDN_PAIR);
@@ -51,119 +46,12 @@ void gdn_chunk_work_place(gdn_chunk_work *work, unsigned char *base)
     place(work, work->kernels, work->problem, work->chunk, base);
 }
 
-/* Rows t .. t + rows - 1 of q or k and their factors: the caller's own where they are float32 and a whole block, else
- * copies, filled up with zeros. */
-static gdn_token_rows rows_of(gdn_chunk_work *w, const gdn_fused_sequence *seq, const gdn_layout *layout,
-                              const void *data, int hk, int64_t t, int rows, float scale, float factor[B])
-{
-    const gdn_problem *p = w->problem;
-    const int K = p->head_k_dim;
-    const int64_t offset = gdn_row_offset(layout, seq->row, seq->length, seq->first + t, hk);
-    gdn_token_rows got = {gdn_at(data, layout->dtype, offset), layout->token_stride, factor};
-    if (layout->dtype != GDN_DTYPE_F32 || rows < B) {
-        w->kernels->load_rows(layout->dtype, rows, K, got.x, got.ld, w->stage, K);
-        memset(w->stage + rows * K, 0, (size_t)(B - rows) * (size_t)K * sizeof(float));
-        got.x = w->stage;
-        got.ld = K;
-    }
-    w->kernels->norm_factors(p->qk_norm, p->qk_norm_eps, scale, rows, K, got.x, got.ld, factor);
-    return got;
-}
-
-void gdn_chunk_pack(gdn_chunk_work *w, const gdn_fused_sequence *seq, int hk, int64_t t, int n)
-{
-    const gdn_problem *p = w->problem;
-    const gdn_cpu_kernels *kernels = w->kernels;
-    const int C = round_up(w->chunk, B);
-    gdn_operands *o = &w->operands;
-    const int words = gdn_operands_words(o, p->head_k_dim);
-    gdn_product gram[GDN_MAX_CHUNK / B];
-    for (int first = 0; first < n; first += B) {
-        const int rows = n - first < B ? n - first : B;
-        float factor[B] = {0};
-        const gdn_token_rows k = rows_of(w, seq, &p->k, w->args->k, hk, t + first, rows, 1.0f, factor);
-        gdn_operands_k(o, first, &k);
-        const gdn_token_rows q = rows_of(w, seq, &p->q, w->args->q, hk, t + first, rows, p->scale, factor);
-        gdn_operands_q(o, first, &q);
-
-        /* k_j k_i | k_j q_i for i in this block and every j up to its end */
-        gram[first / B] = (gdn_product){
-            .rows = first + B,
-            .cols = GDN_PAIR,
-            .depth = words,
-            .a = o->k.words,
-            .lda = o->k.ld,
-            .a_block = o->k.block,
-            .b = o->packed + first / B * words * GDN_PAIR,
-            .out_dtype = GDN_DTYPE_F32,
-            .out_rows = first + B,
-            .out = w->gram + first / B * C * GDN_PAIR,
-            .ldo = GDN_PAIR,
-        };
-    }
-    kernels->product(gram, (n + B - 1) / B);
-    gdn_operands_keys(o, n);
-}
-
-/* rest_i = exp(G_at - G_i) for the first `at` + 1 tokens: what is left of token i's write after token `at`. */
-static void decay_after(gdn_chunk_work *w, int at, float *rest)
-{
-    const int padded = round_up(at + 1, B);
-    for (int i = 0; i < padded; i++) {
-        const int j = i < at ? i : at;
-        rest[i] = (w->G_high[at] - w->G_high[j]) + (w->G_low[at] - w->G_low[j]);
-    }
-    w->kernels->exp(padded, rest, rest);
-}
-
-void gdn_chunk_gates(gdn_chunk_work *w, const gdn_fused_sequence *seq, int hv, int64_t t, int n)
-{
-    const gdn_problem *p = w->problem;
-    const int C = round_up(w->chunk, B), padded = round_up(n, B);
-    const int64_t gate = gdn_row_offset(&p->gate, seq->row, seq->length, seq->first + t, hv);
-    const int64_t beta = gdn_row_offset(&p->beta, seq->row, seq->length, seq->first + t, hv);
-    for (int i = 0; i < n; i++) {
-        w->gate[i] = (double)gdn_load_element(w->args->gate, p->gate.dtype, gate + i * p->gate.token_stride);
-        w->beta_raw[i] = (double)gdn_load_element(w->args->beta, p->beta.dtype, beta + i * p->beta.token_stride);
-    }
-    const gdn_gate_terms terms = {
-        .gate_form = p->gate_form,
-        .beta_form = p->beta_form,
-        .A_log = w->args->A_log ? (double)w->args->A_log[hv] : 0.0,
-        .dt_bias = w->args->dt_bias ? (double)w->args->dt_bias[hv] : 0.0,
-        .beta_scale = (double)p->beta_scale,
-    };
-    w->kernels->gates(&terms, n, w->gate, w->beta_raw, w->gate, w->beta_raw);
-
-    /* Rows past the end repeat G, so that they do not decay, and have beta = 0, so that they do not write. */
-    double G = 0.0;
-    for (int i = 0; i < padded; i++) {
-        G += i < n ? w->gate[i] : 0.0;
-        w->G_high[i] = (float)G;
-        w->G_low[i] = (float)(G - (double)w->G_high[i]);
-        w->beta[i] = i < n ? (float)w->beta_raw[i] : 0.0f;
-    }
-    w->kernels->exp(padded, w->G_high, w->gamma);
-    for (int i = 0; i < padded; i++) {
-        /* exp(high + low) = exp(high) (1 + low) to float32's precision: |low| <= 2^-24 |high|, high > -104 where it counts */
-        w->gamma[i] += w->gamma[i] * w->G_low[i];
-        w->minus_beta_gamma[i] = -w->beta[i] * w->gamma[i];
-    }
-    decay_after(w, n - 1, w->rest);
-    for (int first = 0; first < n; first += B) {
-        const int at = first / B * C * GDN_PAIR;
-        w->kernels->decay_mask(first + B, first, w->G_high, w->G_low, w->beta, w->gram + at, w->mask + at);
-    }
-    gdn_operands_lower(&w->operands, n, w->mask);
-    gdn_operands_head_q(&w->operands, n, w->gamma);
-}
-
 /* R = beta v - beta gamma (k S), of whatever S and columns; where v is to be added is the caller's to say. */
 static gdn_product residual_of(const gdn_chunk_work *w, int n)
 {
     const gdn_operands *o = &w->operands;
     return (gdn_product){
-        .rows = round_up(n, 8),
+        .rows = gdn_round_up(n, 8),
         .depth = gdn_operands_words(o, o->K),
         .a = o->k.words,
         .lda = o->k.ld,
@@ -175,7 +63,7 @@ static gdn_product residual_of(const gdn_chunk_work *w, int n)
         .add_scale = w->beta,
         .add_scale_step = 1,
         .out_dtype = GDN_DTYPE_F32,
-        .out_rows = round_up(n, 8),
+        .out_rows = gdn_round_up(n, 8),
         .out = w->v,
         .ldo = GDN_PANEL,
     };
@@ -187,7 +75,7 @@ static gdn_product output_of(const gdn_chunk_work *w, int n)
     const gdn_operands *o = &w->operands;
     const gdn_layout *layout = &w->problem->o;
     return (gdn_product){
-        .rows = round_up(n, 8),
+        .rows = gdn_round_up(n, 8),
         .depth = gdn_operands_words(o, o->K),
         .a = o->q.words,
         .lda = o->q.ld,
@@ -203,8 +91,8 @@ static gdn_product output_of(const gdn_chunk_work *w, int n)
     };
 }
 
-/* out = gamma_end S + K^T diag(rest) V' over `depth` tokens, of whatever S, V' and columns; v will hold the scaled rows. */
-static gdn_product update_of(const gdn_chunk_work *w, int depth, const float *gamma_end)
+/* out = scale P + K^T diag(rest) V' over `depth` tokens, of whatever P, V' and columns; v will hold the scaled rows. */
+static gdn_product update_of(const gdn_chunk_work *w, int depth, const float *scale)
 {
     const gdn_operands *o = &w->operands;
     return (gdn_product){
@@ -217,7 +105,7 @@ static gdn_product update_of(const gdn_chunk_work *w, int depth, const float *ga
         .add_dtype = GDN_DTYPE_F32,
         .add_rows = o->K,
         .ldadd = GDN_PANEL,
-        .add_scale = gamma_end,
+        .add_scale = scale,
         .add_scale_step = 0,
         .out_dtype = GDN_DTYPE_F32,
         .out_rows = o->K,
@@ -232,7 +120,7 @@ static void store_checkpoint(gdn_chunk_work *w, int hv, int panel, int cols, int
 {
     const gdn_problem *p = w->problem;
     const gdn_state_layout *layout = &p->checkpoints;
-    decay_after(w, tokens - 1, w->ckpt_rest);
+    gdn_chunk_decay_after(w, tokens - 1, w->ckpt_rest);
     memcpy(w->ckpt_v, v, (size_t)tokens * GDN_PANEL * sizeof(float));
     w->kernels->scale_rows(tokens, cols, w->ckpt_rest, w->ckpt_v, GDN_PANEL);
     gdn_product update = update_of(w, tokens, &w->gamma[tokens - 1]);
@@ -326,7 +214,7 @@ void gdn_chunk_panels(gdn_chunk_work *w, const gdn_fused_sequence *seq, int hv, 
         residual[i].add_ahead = ahead(&p->v, t, n, step);
         output[i] = output_of(w, n);
         output[i].out_ahead = ahead(&p->o, t, n, step);
-        update[i] = update_of(w, n, &w->gamma[n - 1]);
+        update[i] = update_of(w, n, w->state_scale);
     }
     for (int at = first, count; at < end; at += count) {
         count = end - at < kernels->strip ? end - at : kernels->strip;
@@ -351,10 +239,12 @@ void gdn_chunk_panels(gdn_chunk_work *w, const gdn_fused_sequence *seq, int hv, 
                     next_panel(p, place->target_layout, place->target, place->target_offset, hv, panel, first, end);
             }
         }
-        kernels->product_rows(residual, count);
+        const float *right_v[GDN_MAX_STRIP], *right_rest[GDN_MAX_STRIP];
+        gdn_operands_residual(operands, residual, count);
+        gdn_operands_solve(operands, residual, count, w->mask, w->rest, w->rest_v, right_v, right_rest);
         for (int i = 0; i < count; i++) {
-            gdn_operands_solve(operands, residual[i].rows, residual[i].cols, i, w->mask, residual[i].out, w->rest,
-                               w->rest_v + i * C * GDN_PANEL, &output[i].lower_b, &update[i].b);
+            output[i].lower_b = right_v[i];
+            update[i].b = right_rest[i];
         }
         kernels->product_rows(output, count);
         for (int i = 0; i < count; i++) {
@@ -364,6 +254,9 @@ void gdn_chunk_panels(gdn_chunk_work *w, const gdn_fused_sequence *seq, int hv, 
             }
         }
         kernels->product(update, count);
+        for (int i = 0; i < count; i++) {
+            *gdn_fused_panel_scale(p, update[i].out) = w->next_scale;
+        }
         for (int i = 0; step->last && place->target && i < count; i++) {
             gdn_fused_store_panel(kernels, p, place->target_layout, place->target,
                                   place->target_offset + hv * place->target_layout->head_stride, at + i, update[i].out,
@@ -377,7 +270,6 @@ void gdn_chunk_advance(gdn_chunk_work *w, const gdn_fused_sequence *seq, int hv,
 {
     const gdn_problem *p = w->problem;
     const gdn_operands *o = &w->operands;
-    const int rows = round_up(n, 8);
     gdn_product residual = residual_of(w, n);
     residual.cols = cols;
     residual.b = gdn_operands_right(o, o->K, o->K, cols, panel, o->state);
@@ -385,10 +277,10 @@ void gdn_chunk_advance(gdn_chunk_work *w, const gdn_fused_sequence *seq, int hv,
         const int64_t v = gdn_row_offset(&p->v, seq->row, seq->length, seq->first + t, hv) + column;
         residual.add = gdn_at(w->args->v, p->v.dtype, v);
     }
-    w->kernels->product_rows(&residual, 1);
     const float *right_v, *right_rest;
-    gdn_operands_solve(o, rows, cols, 0, w->mask, w->v, w->rest, w->rest_v, &right_v, &right_rest);
-    gdn_product update = update_of(w, n, &w->gamma[n - 1]);
+    gdn_operands_residual(o, &residual, 1);
+    gdn_operands_solve(o, &residual, 1, w->mask, w->rest, w->rest_v, &right_v, &right_rest);
+    gdn_product update = update_of(w, n, w->state_scale);
     update.cols = cols;
     update.b = right_rest;
     update.add = update.out = panel;

@@ -5,6 +5,10 @@
  *     O  = Gamma Q S + P V'             q carries the scale
  *     S  = exp(G_n) S + K^T diag(exp(G_n - G_i)) V'
  *
+ * Multiplying all of S by exp(G_n) is put off as long as it is mild: what is kept is P with S = c P, where c is the product of
+ * what has been put off. R and O take c in Gamma, and P += K^T diag(exp(G_n - G_i) / (c exp(G_n))) V'. Once c exp(G_n) falls
+ * below GDN_LEAST_SCALE, and at the end, P is multiplied and c is 1 again. A checkpoint is what a run would keep that ends there.
+ *
  * What does not depend on the value head (packed k and q, K K^T, Q K^T) is made once a chunk by
  * gdn_chunk_pack and used for each value head of the group by gdn_chunk_head. */
 #ifndef GDN_CPU_FUSED_CHUNK_H
@@ -39,8 +43,10 @@ typedef struct gdn_chunk_work {
     float *ckpt_v; /* [C, 32]: a checkpoint's scaled V' */
     float *ckpt_state; /* [K, 32] */
     double *gate, *beta_raw; /* [C] each */
-    float *G_high, *G_low, *beta, *minus_beta_gamma, *gamma, *rest; /* [C] each; gamma_i = exp(G_i),
-                                                                       rest_i = exp(G_n - G_i) */
+    float *G_high, *G_low, *beta, *minus_beta_gamma, *gamma, *rest; /* [C] each; gamma_i = c exp(G_i), rest_i =
+                                                                       exp(G_n - G_i), over gamma_n if it is put off */
+    const float *state_scale; /* what the update multiplies P by, or NULL */
+    float next_scale; /* c after the chunk */
     float *ckpt_rest; /* [C]: rest with a checkpoint for n */
     gdn_operands operands;
     float *state; /* [heads of an item, its panels of each, K, 32], the caller's to place */
@@ -60,6 +66,14 @@ void gdn_chunk_work_place(gdn_chunk_work *work, unsigned char *base);
 /* Tokens t .. t + n - 1 of key head `hk`. */
 void gdn_chunk_pack(gdn_chunk_work *work, const gdn_fused_sequence *seq, int hk, int64_t t, int n);
 
+/* rest_i = exp(G_at - G_i) for the first `at` + 1 tokens: what is left of token i's write after token `at`. */
+void gdn_chunk_decay_after(gdn_chunk_work *work, int at, float *rest);
+
+static inline int gdn_round_up(int n, int to)
+{
+    return (n + to - 1) / to * to;
+}
+
 /* What surrounds a chunk: in its sequence, and a head in its item. */
 typedef struct gdn_chunk_step {
     /* What comes next is asked for ahead of time: its tokens, where they start, and how much higher the heads are that this
@@ -77,8 +91,9 @@ typedef struct gdn_chunk_step {
     const gdn_chunk_checkpoints *checkpoints;
 } gdn_chunk_step;
 
-/* The same tokens of value head `hv`: its gates and masks, */
-void gdn_chunk_gates(gdn_chunk_work *work, const gdn_fused_sequence *seq, int hv, int64_t t, int n);
+/* The same tokens of value head `hv`: its gates and masks, for states with this c; if `settle`, it will be 1 after them. */
+void gdn_chunk_gates(gdn_chunk_work *work, const gdn_fused_sequence *seq, int hv, int64_t t, int n, float scale,
+                     bool settle);
 /* then the columns of its panels first .. end - 1, which `state` holds. */
 void gdn_chunk_panels(gdn_chunk_work *work, const gdn_fused_sequence *seq, int hv, int64_t t, int n, float *state,
                       int first, int end, const gdn_chunk_step *step);

@@ -14,10 +14,15 @@ static int64_t round_up_div(int64_t a, int64_t b)
     return (a + b - 1) / b;
 }
 
+static int64_t panel_bytes(const gdn_problem *p)
+{
+    return (int64_t)p->head_k_dim * GDN_PANEL * (int64_t)sizeof(float);
+}
+
 /* Value heads of an item, at most. */
 static int states_of_item(const gdn_problem *p)
 {
-    const int64_t fit = (int64_t)(STATE_BYTES / (gdn_fused_state_floats(p) * sizeof(float)));
+    const int64_t fit = STATE_BYTES / (gdn_fused_panels(p) * panel_bytes(p));
     return fit < 1 ? 1 : (int)gdn_smaller(fit, p->num_v_heads);
 }
 
@@ -36,7 +41,7 @@ int64_t gdn_fused_panels_of_thread(const gdn_problem *p, int64_t panels, int64_t
         }
         return item;
     }
-    const int64_t bytes = item * (int64_t)(gdn_fused_panel_floats(p) * sizeof(float));
+    const int64_t bytes = item * panel_bytes(p);
     const int64_t bundle = bytes < STATE_BYTES ? GDN_MAX_BUNDLE : round_up_div(GDN_MAX_BUNDLE * STATE_BYTES, bytes);
     return gdn_smaller(round_up_div(share, item), bundle) * item;
 }

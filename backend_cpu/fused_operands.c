@@ -146,21 +146,53 @@ const float *gdn_operands_right(const gdn_operands *o, int rows, int padded, int
     return pairs;
 }
 
-void gdn_operands_solve(const gdn_operands *o, int rows, int cols, int at, const float *mask, float *x,
+void gdn_operands_residual(const gdn_operands *o, const gdn_product *residual, int count)
+{
+    if (!o->kernels->solve_sums) {
+        o->kernels->product_rows(residual, count);
+        return;
+    }
+    gdn_product sums[GDN_MAX_STRIP];
+    for (int i = 0; i < count; i++) {
+        sums[i] = residual[i];
+        sums[i].scale = NULL;
+        sums[i].add = NULL;
+        sums[i].ask[0].count = sums[i].ask[1].count = 0;
+    }
+    o->kernels->product_rows(sums, count);
+}
+
+void gdn_operands_solve(const gdn_operands *o, const gdn_product *residual, int count, const float *mask,
                         const float *rest, float *rest_x, const float **v, const float **rest_v)
 {
+    const gdn_cpu_kernels *kernels = o->kernels;
     const ptrdiff_t n_block = o->C * GDN_PAIR;
-    if (!o->kernels->pair_rows) {
-        o->kernels->solve(rows, cols, mask, n_block, x, rest, rest_x);
-        *v = x;
-        *rest_v = rest_x;
+    const int rows = residual[0].rows;
+    if (!kernels->pair_rows) {
+        for (int i = 0; i < count; i++) {
+            float *const scaled = rest_x + i * o->C * GDN_PANEL;
+            kernels->solve(rows, residual[i].cols, mask, n_block, residual[i].out, rest, scaled);
+            v[i] = residual[i].out;
+            rest_v[i] = scaled;
+        }
         return;
     }
     const int floats = o->C / 2 * GDN_PANEL, filled = rows / 2 * GDN_PANEL;
-    float *pairs = o->v + 2 * at * floats, *rest_pairs = pairs + floats;
-    o->kernels->solve_pairs(rows, cols, mask, n_block, x, rest, rest_pairs, pairs);
-    memset(pairs + filled, 0, (size_t)(floats - filled) * sizeof(float));
-    memset(rest_pairs + filled, 0, (size_t)(floats - filled) * sizeof(float));
-    *v = pairs;
-    *rest_v = rest_pairs;
+    float *pairs[GDN_MAX_STRIP], *rest_pairs[GDN_MAX_STRIP];
+    for (int i = 0; i < count; i++) {
+        pairs[i] = o->v + 2 * i * floats;
+        rest_pairs[i] = pairs[i] + floats;
+        v[i] = pairs[i];
+        rest_v[i] = rest_pairs[i];
+    }
+    if (kernels->solve_sums) {
+        kernels->solve_sums(residual, count, mask, n_block, rest, rest_pairs, pairs);
+    }
+    for (int i = 0; i < count; i++) {
+        if (!kernels->solve_sums) {
+            kernels->solve_pairs(rows, residual[i].cols, mask, n_block, residual[i].out, rest, rest_pairs[i], pairs[i]);
+        }
+        memset(pairs[i] + filled, 0, (size_t)(floats - filled) * sizeof(float));
+        memset(rest_pairs[i] + filled, 0, (size_t)(floats - filled) * sizeof(float));
+    }
 }

@@ -49,9 +49,12 @@ void gdn_operands_keys(gdn_operands *o, int n);
 /* P of n tokens from the mask. */
 void gdn_operands_lower(gdn_operands *o, int n, const float *mask);
 
-/* The solve of R in `x`, in place, panel `at` of a strip: *v = V' and *rest_v = rest V' as right operands. */
-void gdn_operands_solve(const gdn_operands *o, int rows, int cols, int at, const float *mask, float *x,
+/* The solves of R, in place, of a strip's `count` panels: v = V' and rest_v = rest V' as right operands. rest_x: [count, C, 32] */
+void gdn_operands_solve(const gdn_operands *o, const gdn_product *residual, int count, const float *mask,
                         const float *rest, float *rest_x, const float **v, const float **rest_v);
+
+/* The products of R; with tiles only their sums, which the solve finishes. */
+void gdn_operands_residual(const gdn_operands *o, const gdn_product *residual, int count);
 
 /* A right operand from float32 rows of GDN_PANEL: themselves, or their pairs in `pairs`, zero up to `padded` rows. */
 const float *gdn_operands_right(const gdn_operands *o, int rows, int padded, int cols, const float *x, float *pairs);

@@ -141,6 +141,7 @@ typedef struct gdn_team {
     const gdn_prefill_run *run;
     int size;
     gdn_item_cut cut;
+    gdn_bundles bundles;
     gdn_share share;
 } gdn_team;
 
@@ -170,7 +171,7 @@ static void advance(gdn_chunk_work *w, gdn_team *team, gdn_item_run *items, int 
         for (int i = 0; i < count; i++) {
             const bool last = i + 1 == count;
             gdn_item_run *item = &items[i];
-            item->checkpoint = gdn_fused_run_span(w, &item->s, &item->part, item->state, t, end,
+            item->checkpoint = gdn_fused_run_span(w, &item->s, &item->part, item->state, t, end, false,
                                                   &items[last ? 0 : i + 1].part, last ? end : t, item->checkpoint);
             item->t = end;
         }
@@ -222,10 +223,8 @@ static void run_lane(gdn_team *team, int lane)
     } else {
         gdn_share_begin(&team->share);
         /* A thread waits below once there are no more bundles: the scratch of an item that it takes over is not used again. */
-#ifdef _OPENMP
-#pragma omp for schedule(dynamic, 1) nowait
-#endif
-        for (int64_t bundle = 0; bundle < team->cut.bundles; bundle++) {
+        int turn = 0;
+        for (int64_t bundle; (bundle = gdn_bundles_take(&team->bundles, lane, &turn)) >= 0;) {
             run_bundle(&work, team, bundle);
         }
         gdn_item_run item;
@@ -247,6 +246,8 @@ gdn_status gdn_fused_prefill_run(const gdn_cpu_kernels *kernels, int threads, co
         team.cut = gdn_fused_choose_cut(run, team.size, param[PARAM_POOL] / team.size);
         team.size = (int)gdn_smaller(team.cut.items, team.size);
         gdn_fused_choose_bundle(run, team.size, param[PARAM_POOL] / team.size, &team.cut);
+        team.bundles.count = team.cut.bundles;
+        team.bundles.lanes = team.size;
     }
     /* A region of its own even for one thread: the loops inside must not bind to a region of the caller's. */
 #ifdef _OPENMP

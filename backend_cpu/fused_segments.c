@@ -87,7 +87,11 @@ static void run_segment(gdn_chunk_work *w, const segmented *g, int i, int hv, fl
     const int64_t first = i * g->tokens, length = g->s.seq.length;
     const int64_t end = length - first < g->tokens ? length : first + g->tokens;
     const gdn_item_part part = part_of_head(w->problem, hv);
-    gdn_fused_run_span(w, &g->s, &part, state, first, end, &part, length, gdn_fused_checkpoints_from(&g->s, first));
+    for (int panel = 0; panel < gdn_fused_panels(w->problem); panel++) {
+        *gdn_fused_panel_scale(w->problem, state + (size_t)panel * gdn_fused_panel_floats(w->problem)) = 1.0f;
+    }
+    gdn_fused_run_span(w, &g->s, &part, state, first, end, true, &part, length,
+                       gdn_fused_checkpoints_from(&g->s, first));
 }
 
 /* E and F of segment i. */
@@ -95,7 +99,7 @@ static void map_segment(gdn_chunk_work *w, const segmented *g, int i, int hv)
 {
     const gdn_problem *p = w->problem;
     const int K = p->head_k_dim, hk = part_of_head(p, hv).first_key;
-    const size_t panel_floats = (size_t)K * GDN_PANEL;
+    const size_t panel_floats = (size_t)K * GDN_PANEL; /* of E */
     float *const F = state_before(g, i + 1, hv), *const E = map_of(g, i, hv);
     memset(F, 0, gdn_fused_state_floats(p) * sizeof(float));
     memset(E, 0, map_floats(p) * sizeof(float));
@@ -105,10 +109,10 @@ static void map_segment(gdn_chunk_work *w, const segmented *g, int i, int hv)
     const int64_t end = (i + 1) * g->tokens;
     for (int64_t t = i * g->tokens; t < end; t += w->chunk) {
         gdn_chunk_pack(w, &g->s.seq, hk, t, w->chunk);
-        gdn_chunk_gates(w, &g->s.seq, hv, t, w->chunk);
+        gdn_chunk_gates(w, &g->s.seq, hv, t, w->chunk, 1.0f, true);
         for (int panel = 0; panel < gdn_fused_panels(p); panel++) {
             gdn_chunk_advance(w, &g->s.seq, hv, t, w->chunk, panel * GDN_PANEL, gdn_fused_panel_columns(p, panel),
-                              F + (size_t)panel * panel_floats);
+                              F + (size_t)panel * gdn_fused_panel_floats(p));
         }
         for (int panel = 0; panel < map_panels(p); panel++) {
             const int left = K - panel * GDN_PANEL;
@@ -123,7 +127,7 @@ static void join_panel(const gdn_chunk_work *w, const segmented *g, int hv, int 
 {
     const gdn_problem *p = w->problem;
     const int K = p->head_k_dim;
-    const size_t at = (size_t)panel * (size_t)K * GDN_PANEL;
+    const size_t at = (size_t)panel * gdn_fused_panel_floats(p);
     const float one = 1.0f;
     for (int i = 1; i < g->count - 1; i++) {
         const float *const E = map_of(g, i, hv), *const S = state_before(g, i, hv) + at;

@@ -104,7 +104,8 @@ int64_t gdn_fused_checkpoints_from(const gdn_sequence_run *s, int64_t t)
 }
 
 int64_t gdn_fused_run_span(gdn_chunk_work *w, const gdn_sequence_run *s, const gdn_item_part *part, float *state,
-                           int64_t first, int64_t end, const gdn_item_part *next, int64_t next_t, int64_t checkpoint)
+                           int64_t first, int64_t end, bool settle, const gdn_item_part *next, int64_t next_t,
+                           int64_t checkpoint)
 {
     const gdn_problem *p = w->problem;
     const size_t head_floats = (size_t)(part->end_panel - part->first_panel) * gdn_fused_panel_floats(p);
@@ -138,9 +139,10 @@ int64_t gdn_fused_run_span(gdn_chunk_work *w, const gdn_sequence_run *s, const g
             if (step.part == 0) {
                 gdn_chunk_pack(w, &s->seq, part->first_key + i / part->heads, t, tokens);
             }
-            gdn_chunk_gates(w, &s->seq, hv, t, tokens);
-            gdn_chunk_panels(w, &s->seq, hv, t, tokens, state + (size_t)i * head_floats, part->first_panel,
-                             part->end_panel, &step);
+            float *const S = state + (size_t)i * head_floats;
+            gdn_chunk_gates(w, &s->seq, hv, t, tokens, step.first ? 1.0f : *gdn_fused_panel_scale(p, S),
+                            step.last || (settle && !within));
+            gdn_chunk_panels(w, &s->seq, hv, t, tokens, S, part->first_panel, part->end_panel, &step);
         }
     }
     return checkpoint;

@@ -34,6 +34,34 @@ bool gdn_fused_split(const gdn_problem *problem, gdn_item_run *item, gdn_item_ru
     return true;
 }
 
+/* Thread `lane`'s own bundle, unless it has been begun. */
+static bool begin_own(gdn_bundles *bundles, int lane)
+{
+    const uint_fast64_t bit = (uint_fast64_t)1 << lane % 64;
+    return lane < bundles->count && !(atomic_fetch_or(&bundles->begun[lane / 64], bit) & bit);
+}
+
+int64_t gdn_bundles_take(gdn_bundles *bundles, int lane, int *turn)
+{
+    if ((*turn)++ == 0 && begin_own(bundles, lane)) {
+        return lane;
+    }
+    for (;;) {
+        const int64_t i = atomic_fetch_add(&bundles->next, 1);
+        if (i + bundles->lanes < bundles->count) {
+            return i + bundles->lanes;
+        }
+        /* Those of threads that have not come yet. */
+        const int64_t left = i - (bundles->count > bundles->lanes ? bundles->count - bundles->lanes : 0);
+        if (left >= bundles->lanes) {
+            return -1;
+        }
+        if (begin_own(bundles, (int)left)) {
+            return left;
+        }
+    }
+}
+
 void gdn_share_begin(gdn_share *share)
 {
     atomic_fetch_add(&share->working, 1);

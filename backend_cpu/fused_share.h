@@ -18,6 +18,20 @@ typedef struct gdn_item_run {
  * nothing changed, if it is one panel. */
 bool gdn_fused_split(const gdn_problem *problem, gdn_item_run *item, gdn_item_run *half);
 
+enum { GDN_MAX_LANES = 16 * 64 };
+
+/* The bundles of a call. Each thread begins with the one of its own number, so that it meets again in its caches what it left
+ * there in the call before; then it takes any that is left. Zeroed, but for `count` and `lanes`, before a team begins. */
+typedef struct gdn_bundles {
+    int64_t count;
+    int lanes; /* threads, at most GDN_MAX_LANES */
+    atomic_int_fast64_t next; /* of those that are no thread's own, and how many of the others have been looked at */
+    atomic_uint_fast64_t begun[GDN_MAX_LANES / 64]; /* a bit for each thread's own */
+} gdn_bundles;
+
+/* The next bundle of thread `lane`, which calls it with *turn = 0 first; -1: none. */
+int64_t gdn_bundles_take(gdn_bundles *bundles, int lane, int *turn);
+
 /* One place, where a working thread leaves an item and a waiting one finds it. Zeroed before a team begins. */
 typedef struct gdn_share {
     atomic_int working, waiting, place;

@@ -9,14 +9,19 @@
 
 #include "kernels/kernels.h"
 
-/* Panels of a head's state, floats of one and of them all. */
+/* Panels of a head's state, floats of one and of them all. A panel P stands for the state c P: c, one float, comes after its
+ * [K, 32] floats, on a cache line of its own (fused_chunk.h). */
 static inline int gdn_fused_panels(const gdn_problem *problem)
 {
     return (problem->head_v_dim + GDN_PANEL - 1) / GDN_PANEL;
 }
 static inline size_t gdn_fused_panel_floats(const gdn_problem *problem)
 {
-    return (size_t)problem->head_k_dim * GDN_PANEL;
+    return (size_t)problem->head_k_dim * GDN_PANEL + GDN_TOKEN_BLOCK;
+}
+static inline float *gdn_fused_panel_scale(const gdn_problem *problem, float *panel)
+{
+    return panel + (size_t)problem->head_k_dim * GDN_PANEL;
 }
 static inline size_t gdn_fused_state_floats(const gdn_problem *problem)
 {

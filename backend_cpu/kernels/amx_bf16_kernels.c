@@ -169,10 +169,73 @@ static void finish_all(block_sums *block)
     }
 }
 
+/* What sums begin with: zeros, or what they are added to. */
+static void begin_tiles(const gdn_product *p, int row, int blocks)
+{
+    if (!p->add || p->add_scale) {
+        _tile_zero(0);
+        _tile_zero(1);
+        _tile_zero(2);
+        _tile_zero(3);
+        return;
+    }
+    const float *add = (const float *)p->add + row * p->ldadd;
+    _tile_loadd(0, add, p->ldadd * 4);
+    if (p->cols > 16) {
+        _tile_loadd(1, add + 16, p->ldadd * 4);
+    }
+    if (blocks > 1) {
+        _tile_loadd(2, add + 16 * p->ldadd, p->ldadd * 4);
+        if (p->cols > 16) {
+            _tile_loadd(3, add + 16 * p->ldadd + 16, p->ldadd * 4);
+        }
+    }
+}
+
+/* Adds to all of `out` where one step of the depth does it, the columns are 32 and the rows a multiple of 32. While two tiles
+ * are stored and loaded again the unit works on the other two; b stays. */
+static void add_shallow(const gdn_product *p)
+{
+    const float *add = p->add, *a = p->a;
+    float *out = p->out;
+    const ptrdiff_t from = p->ldadd * 4, to = p->ldo * 4, add_step = TILE_ROWS * p->ldadd, step = TILE_ROWS * p->ldo;
+    _tile_loadd(6, p->b, GDN_PANEL * 4);
+    _tile_loadd(7, p->b + 16, GDN_PANEL * 4);
+    for (int row = 0; row < p->rows; row += 2 * TILE_ROWS, add += 2 * add_step, a += 2 * p->a_block) {
+        if (row > 0) {
+            _tile_stored(0, out - 2 * step, to);
+            _tile_stored(1, out - 2 * step + 16, to);
+        }
+        _tile_loadd(4, a, p->lda * 4);
+        _tile_loadd(0, add, from);
+        _tile_dpbf16ps(0, 4, 6);
+        _tile_loadd(1, add + 16, from);
+        _tile_dpbf16ps(1, 4, 7);
+        if (row > 0) {
+            _tile_stored(2, out - step, to);
+            _tile_stored(3, out - step + 16, to);
+        }
+        _tile_loadd(5, a + p->a_block, p->lda * 4);
+        _tile_loadd(2, add + add_step, from);
+        _tile_dpbf16ps(2, 5, 6);
+        _tile_loadd(3, add + add_step + 16, from);
+        _tile_dpbf16ps(3, 5, 7);
+        out += 2 * step;
+        for (int i = 0; i < 2 * TILE_ROWS; i += 8) {
+            ask_all(p, row + i);
+        }
+    }
+    _tile_stored(0, out - 2 * step, to);
+    _tile_stored(1, out - 2 * step + 16, to);
+    _tile_stored(2, out - step, to);
+    _tile_stored(3, out - step + 16, to);
+}
+
 /* Whether tiles are what is wanted of `rows` rows from `row` on, and can be stored as they are. */
 static bool is_done_by_tiles(const gdn_product *p, int row, int rows)
 {
-    return !p->scale && !p->add && p->out_dtype == GDN_DTYPE_F32 && rows % TILE_ROWS == 0 && row + rows <= p->out_rows;
+    return !p->scale && (!p->add || !p->add_scale) && p->out_dtype == GDN_DTYPE_F32 && rows % TILE_ROWS == 0 &&
+           row + rows <= p->out_rows;
 }
 
 static void ask_around(const gdn_product *p, int row, int rows)
@@ -199,10 +262,7 @@ static void simd_product_rows(const gdn_product *p, int count)
         for (int row = 0; row < p->rows; row += 32) {
             const int left = p->rows - row, rows = left < 32 ? left : 32, sixteens = left > 16 ? 2 : 1;
             const int first = row / GDN_TOKEN_BLOCK;
-            _tile_zero(0);
-            _tile_zero(1);
-            _tile_zero(2);
-            _tile_zero(3);
+            begin_tiles(p, row, sixteens);
             multiply(p, sixteens, p->depth, p->a + first * p->a_block, p->lda, p->a_block, p->b, before);
             if (p->lower) {
                 const int depth = row + 32 < p->lower_depth ? row + 32 : p->lower_depth;
@@ -230,13 +290,43 @@ static void simd_product_rows(const gdn_product *p, int count)
 
 static void simd_product(const gdn_product *p, int count)
 {
-    simd_product_rows(p, count);
+    const bool shallow = p->add && !p->add_scale && p->depth <= TILE_WORDS && p->cols > 16;
+    if (!shallow || p->rows % (2 * TILE_ROWS) != 0) {
+        simd_product_rows(p, count);
+        return;
+    }
+    for (int i = 0; i < count; i++) {
+        add_shallow(&p[i]);
+    }
+}
+
+#include "simd_solve.h"
+#include "simd_solve_two.h"
+
+/* solve_sums of kernels.h. */
+static void solve_sums(const gdn_product *p, int count, const float *n, ptrdiff_t n_block, const float *scale,
+                       float *const *y, float *const *pairs)
+{
+    for (int i = 0, step; i < count; i += step) {
+        const bool two = i + 1 < count && p[i].cols == GDN_PANEL && p[i + 1].cols == GDN_PANEL;
+        step = two ? 2 : 1;
+        for (int k = i; k < i + step; k++) {
+            for (int row = 0; row < p[k].rows; row += 8) {
+                ask_all(&p[k], row);
+            }
+        }
+        if (two) {
+            solve_two_panels(p + i, n, n_block, scale, y + i, pairs + i);
+        } else {
+            solve_all(p[i].rows, p[i].cols, n, n_block, p[i].out, scale, y[i], pairs[i], &p[i]);
+        }
+    }
 }
 
 #define VF_STRIP GDN_MAX_STRIP
 #define VF_OWN_PRODUCT
 #define VF_TABLE_EXTRA                                                                                         \
-    .pair_rows = pair_rows, .solve_pairs = simd_solve_pairs, .left_row_major = true, .round_rows = round_rows, \
-    .pair_words = pair_words, .thread_begin = tiles_begin, .thread_end = tiles_end,
+    .pair_rows = pair_rows, .solve_pairs = simd_solve_pairs, .solve_sums = solve_sums, .left_row_major = true, \
+    .round_rows = round_rows, .pair_words = pair_words, .thread_begin = tiles_begin, .thread_end = tiles_end,
 
 #include "simd_table.h"

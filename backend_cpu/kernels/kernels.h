@@ -63,7 +63,7 @@ typedef struct gdn_product {
     int add_rows;
     const void *add;
     ptrdiff_t ldadd;
-    const float *add_scale;
+    const float *add_scale; /* (`product` alone) NULL: 1 */
     ptrdiff_t add_scale_step; /* 0: add_scale[0] for every row; 1: one for each row */
     ptrdiff_t add_ahead; /* bytes from a row of add to one that the next chunk will want; 0: none */
 
@@ -126,6 +126,11 @@ typedef struct gdn_cpu_kernels {
                        ptrdiff_t ldd);
     /* and such rows -> words of the pairs of rows 2 j and 2 j + 1, as pair_rows gives them. */
     void (*pair_words)(int rows, int cols, const float *src, ptrdiff_t lds, float *dst, ptrdiff_t ldd);
+
+    /* `count` times solve_pairs, of as many rows, where x = p->out holds only the sums of p, a product_rows whose scale and add
+     * are still to be applied. */
+    void (*solve_sums)(const gdn_product *p, int count, const float *n, ptrdiff_t n_block, const float *scale,
+                       float *const *y, float *const *pairs);
 
     void (*thread_begin)(void); /* (optional) called by each thread before and after its work */
     void (*thread_end)(void);

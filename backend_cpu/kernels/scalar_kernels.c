@@ -32,8 +32,8 @@ static void scalar_product_one(const gdn_product *p)
         }
         for (int c = 0; c < p->cols; c++) {
             if (p->add && i < p->add_rows) {
-                acc[c] +=
-                    p->add_scale[i * p->add_scale_step] * gdn_load_element(p->add, p->add_dtype, i * p->ldadd + c);
+                const float s = p->add_scale ? p->add_scale[i * p->add_scale_step] : 1.0f;
+                acc[c] += s * gdn_load_element(p->add, p->add_dtype, i * p->ldadd + c);
             }
             gdn_store_element(p->out, p->out_dtype, i * p->ldo + c, acc[c]);
         }

@@ -4,8 +4,9 @@
 
 #include "simd_tile.h"
 
+/* `sums`, if not NULL: x is what its `scale` and `add` make of what x holds. */
 GDN_INLINE void solve_columns(int rows, const float *n, ptrdiff_t n_block, float *x, const float *scale, float *y,
-                              float *pairs, const int VECTORS)
+                              float *pairs, const gdn_product *sums, int col, const int VECTORS)
 {
     for (int row = 0; row < rows; row += SOLVE_ROWS) {
         const float *nb = n + (row / GDN_TOKEN_BLOCK) * n_block + row % GDN_TOKEN_BLOCK;
@@ -16,7 +17,13 @@ GDN_INLINE void solve_columns(int rows, const float *n, ptrdiff_t n_block, float
             GDN_UNROLL
             for (int c = 0; c < VECTORS; c++) {
                 acc[i][c] = vf_load(x + (row + i) * GDN_PANEL + c * VF_LANES);
+                if (sums) {
+                    acc[i][c] = vf_mul(vf_set1(sums->scale[row + i]), acc[i][c]);
+                }
             }
+        }
+        if (sums && sums->add) {
+            add_rows(sums, acc, row, col, SOLVE_ROWS, VECTORS);
         }
         for (int j = 0; j < row; j++, nb += GDN_PAIR) {
             vf xj[TILE_VECTORS_MAX];
@@ -76,28 +83,28 @@ GDN_INLINE void solve_columns(int rows, const float *n, ptrdiff_t n_block, float
 }
 
 GDN_INLINE void solve_all(int rows, int cols, const float *n, ptrdiff_t n_block, float *x, const float *scale, float *y,
-                          float *pairs)
+                          float *pairs, const gdn_product *sums)
 {
     const int step = 2 * VF_LANES;
     int col = 0;
     for (; col + step <= cols; col += step) {
-        solve_columns(rows, n, n_block, x + col, scale, y + col, pairs ? pairs + col : NULL, 2);
+        solve_columns(rows, n, n_block, x + col, scale, y + col, pairs ? pairs + col : NULL, sums, col, 2);
     }
     if (col < cols) {
-        solve_columns(rows, n, n_block, x + col, scale, y + col, pairs ? pairs + col : NULL, 1);
+        solve_columns(rows, n, n_block, x + col, scale, y + col, pairs ? pairs + col : NULL, sums, col, 1);
     }
 }
 
 static void simd_solve(int rows, int cols, const float *n, ptrdiff_t n_block, float *x, const float *scale, float *y)
 {
-    solve_all(rows, cols, n, n_block, x, scale, y, NULL);
+    solve_all(rows, cols, n, n_block, x, scale, y, NULL, NULL);
 }
 
 #ifdef VF_STORE_PAIR
 static void simd_solve_pairs(int rows, int cols, const float *n, ptrdiff_t n_block, float *x, const float *scale,
                              float *y, float *pairs)
 {
-    solve_all(rows, cols, n, n_block, x, scale, y, pairs);
+    solve_all(rows, cols, n, n_block, x, scale, y, pairs, NULL);
 }
 #endif
 

@@ -9,6 +9,7 @@
 #define VF_TABLE gdn_cpu_kernels_avx2
 enum {
     VF_LANES = 8,
+    VF_REGISTERS = 16,
     PRODUCT_ROWS = 6, /* 6 x 2 accumulators of 16 registers */
     SOLVE_ROWS = 4,
     DECODE_ROWS = 4, /* of a [V, K] state: with their dots, 8 registers */

@@ -9,6 +9,7 @@
 #define VF_TABLE gdn_cpu_kernels_avx512
 enum {
     VF_LANES = 16,
+    VF_REGISTERS = 32,
     PRODUCT_ROWS = 8, /* 8 x 2 accumulators of 32 registers: 10 loads for 16 multiply-adds */
     SOLVE_ROWS = 8,
     DECODE_ROWS = 8, /* of a [V, K] state: with their dots, 16 registers */

@@ -9,6 +9,7 @@
 #define VF_TABLE gdn_cpu_kernels_neon
 enum {
     VF_LANES = 4,
+    VF_REGISTERS = 32,
     PRODUCT_ROWS = 8, /* 8 x 2 accumulators of 32 registers */
     SOLVE_ROWS = 8,
     DECODE_ROWS = 4, /* of a [V, K] state: with their dots, 8 registers */

@@ -145,7 +145,8 @@ __device__ __forceinline__ bool find_item(const gdn_sm90_prefill &p, uint32_t ba
     return there;
 }
 
-/* One warp: finds items until there are none. Of what the gates kernel leaves, nothing is read before an item is found. */
+/* One warp: finds items until there are none. It waits for the gates kernel for all: nothing of what that leaves is read before an
+ * item is found, and the block does not end before. */
 __device__ __forceinline__ void find_items(const gdn_sm90_prefill &p, uint32_t base, const FusedBarriers &barriers)
 {
     wait_for_kernel_before();

@@ -1,9 +1,10 @@
-/* The loop over threads: each item once, in the library's float mode, the callers' mode kept, and after a fork. */
+/* The loops over threads: each item once, in the library's float mode, the callers' mode kept, and after a fork. */
 #define _GNU_SOURCE
 
 #include "cpu_fixture.h"
 
 #include "cpu_parallel.h"
+#include "fused_share.h"
 
 #include <pthread.h>
 #include <stdatomic.h>
@@ -177,10 +178,43 @@ static void a_forked_child_finishes_and_says_what_it_does(void **unused)
     fixture_close(device);
 }
 
+/* Whichever threads come, and in whatever order: each begins with its own, and none is left or done twice. */
+static void each_bundle_is_taken_once(void **unused)
+{
+    (void)unused;
+    for (int lanes = 1; lanes <= 70; lanes += 23) {
+        for (int count = 0; count < 3 * lanes; count += 1 + lanes / 9) {
+            for (int present = 1; present <= lanes; present += 1 + lanes / 5) {
+                gdn_bundles bundles = {.count = count, .lanes = lanes};
+                int times[MOST] = {0}, turn[MOST] = {0}, working = present;
+                for (int lane = lanes - 1; working > 0; lane = lane > 0 ? lane - 1 : lanes - 1) {
+                    if (lane < lanes - present || turn[lane] < 0) {
+                        continue; /* a thread that the call did not get, or that has finished */
+                    }
+                    const bool first = turn[lane] == 0;
+                    const int64_t bundle = gdn_bundles_take(&bundles, lane, &turn[lane]);
+                    if (bundle < 0) {
+                        turn[lane] = -1;
+                        working--;
+                        continue;
+                    }
+                    REQUIRE(bundle < count);
+                    REQUIRE(!first || lane >= count || bundle == lane || times[lane] == 1);
+                    times[bundle]++;
+                }
+                for (int i = 0; i < count; i++) {
+                    REQUIRE(times[i] == 1);
+                }
+            }
+        }
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(each_item_runs_once),
+        cmocka_unit_test(each_bundle_is_taken_once),
         cmocka_unit_test(the_callers_float_mode_comes_back),
         cmocka_unit_test(devices_may_be_used_from_several_threads),
         cmocka_unit_test(a_forked_child_finishes_and_says_what_it_does),

@@ -116,7 +116,8 @@ static void product_in_double(const gdn_product *p, bool left_row_major, float *
                        half_of(p->lower_b[j / 2 * GDN_PANEL + c], j % 2);
             }
             if (p->add && i < p->add_rows) {
-                sum += (double)p->add_scale[i * p->add_scale_step] * (double)((const float *)p->add)[i * p->ldadd + c];
+                sum += (p->add_scale ? (double)p->add_scale[i * p->add_scale_step] : 1.0) *
+                       (double)((const float *)p->add)[i * p->ldadd + c];
             }
             out[i * p->ldo + c] = (float)sum;
         }
@@ -233,6 +234,99 @@ static void products_in_one_call_have_the_bits_of_products_alone(void **state)
     }
 }
 
+/* Without a scale tiles take up what is there, a depth of one step by a loop of its own. */
+static void sums_added_to_what_is_there(void **state)
+{
+    (void)state;
+    fill_words(a, C * MAX_DEPTH);
+    fill_words(b, MAX_DEPTH * GDN_PANEL);
+    for (int t = 0; t < num_pair_tables; t++) {
+        const bool tiles = pair_tables[t]->left_row_major;
+        for (int i = 0; i < 16; i++) {
+            gdn_product p = {
+                .rows = 16 * (1 + i % 4),
+                .cols = i % 3 ? 32 : 16,
+                .depth = 16 * (1 + i / 8),
+                .a = a,
+                .lda = tiles ? MAX_DEPTH : C,
+                .a_block = tiles ? B * MAX_DEPTH : B,
+                .b = b,
+                .add_dtype = GDN_DTYPE_F32,
+                .add_rows = C,
+                .add = got,
+                .ldadd = LD,
+                .out_dtype = GDN_DTYPE_F32,
+                .out_rows = C,
+                .out = got,
+                .ldo = LD,
+                .ask = {{b, 3, 4, 4}},
+            };
+            fill(got, BIG);
+            memcpy(wanted, got, sizeof(got));
+            product_in_double(&p, tiles, wanted);
+            pair_tables[t]->product(&p, 1);
+            require_close("product added in place", pair_tables[t], got, wanted, BIG, 1e-5);
+        }
+    }
+}
+
+/* Scale and add applied by hand, then solve_pairs of each. */
+static void solve_finishes_sums(void **state)
+{
+    (void)state;
+    enum { BLOCK = C * GDN_PAIR, PANELS = 3, FLOATS = C * GDN_PANEL };
+    static float n[C * C * 2], rest[C], x[2][PANELS][FLOATS], y[2][PANELS][FLOATS], pairs[2][PANELS][FLOATS];
+    fill(add, C * LD);
+    fill(row_scale, C);
+    fill(add_scale, C);
+    fill(rest, C);
+    for (int t = 0; t < num_pair_tables; t++) {
+        for (int rows = 8; pair_tables[t]->solve_sums && rows <= C; rows += 8) {
+            gdn_product p[PANELS];
+            float *to_y[PANELS], *to_pairs[PANELS];
+            fill(n, C * C * 2);
+            for (int i = 0; i < C * C * 2; i++) {
+                n[i] *= 0.1f;
+            }
+            memset(y, 0, sizeof(y));
+            memset(pairs, 0, sizeof(pairs));
+            for (int m = 0; m < PANELS; m++) {
+                fill(x[0][m], FLOATS);
+                memcpy(x[1][m], x[0][m], sizeof(x[0][m]));
+                to_y[m] = y[0][m];
+                to_pairs[m] = pairs[0][m];
+                p[m] = (gdn_product){
+                    .rows = rows,
+                    .cols = m == 2 ? 16 : 32,
+                    .scale = row_scale,
+                    .add_dtype = GDN_DTYPE_F32,
+                    .add_rows = rows - 3,
+                    .add = m == 1 && rows % 16 ? NULL : add + m,
+                    .ldadd = LD,
+                    .add_scale = add_scale,
+                    .add_scale_step = 1,
+                    .out = x[0][m],
+                    .ldo = GDN_PANEL,
+                };
+                for (int i = 0; i < rows * GDN_PANEL; i++) {
+                    const int row = i / GDN_PANEL, col = i % GDN_PANEL;
+                    if (col < p[m].cols) {
+                        x[1][m][i] *= row_scale[row];
+                        x[1][m][i] = p[m].add && row < rows - 3
+                                         ? fmaf(add_scale[row], add[m + row * LD + col], x[1][m][i])
+                                         : x[1][m][i];
+                    }
+                }
+                pair_tables[t]->solve_pairs(rows, p[m].cols, n, BLOCK, x[1][m], rest, y[1][m], pairs[1][m]);
+            }
+            pair_tables[t]->solve_sums(p, PANELS, n, BLOCK, rest, to_y, to_pairs);
+            require_same("solve_sums, x", pair_tables[t], x[0], x[1], sizeof(x[0]));
+            require_same("solve_sums, scaled", pair_tables[t], y[0], y[1], sizeof(y[0]));
+            require_same("solve_sums", pair_tables[t], pairs[0], pairs[1], sizeof(pairs[0]));
+        }
+    }
+}
+
 /* solve, then pair_rows of both results. */
 static void solve_leaves_pairs(void **state)
 {
@@ -266,9 +360,10 @@ static void solve_leaves_pairs(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(pairs_of_rows),      cmocka_unit_test(words_of_tiles),
-        cmocka_unit_test(products_of_words),  cmocka_unit_test(products_in_one_call_have_the_bits_of_products_alone),
-        cmocka_unit_test(solve_leaves_pairs),
+        cmocka_unit_test(pairs_of_rows),       cmocka_unit_test(words_of_tiles),
+        cmocka_unit_test(products_of_words),   cmocka_unit_test(products_in_one_call_have_the_bits_of_products_alone),
+        cmocka_unit_test(solve_leaves_pairs),  cmocka_unit_test(sums_added_to_what_is_there),
+        cmocka_unit_test(solve_finishes_sums),
     };
     return cmocka_run_group_tests(tests, find_pair_tables, NULL);
 }

@@ -20,7 +20,7 @@ static void product_in_double(const gdn_product *p, float *out)
                        (double)p->lower_b[j * GDN_PANEL + c];
             }
             if (p->add && i < p->add_rows) {
-                sum += (double)p->add_scale[i * p->add_scale_step] *
+                sum += (p->add_scale ? (double)p->add_scale[i * p->add_scale_step] : 1.0) *
                        (double)gdn_load_element(p->add, p->add_dtype, i * p->ldadd + c);
             }
             gdn_store_element(out, p->out_dtype, i * p->ldo + c, (float)sum);
@@ -88,10 +88,12 @@ static void products_of_packed_keys(void **state)
     fill(b, BIG);
     fill(add, BIG);
     for (int t = 0; t < num_tables; t++) {
-        for (int depth = 1; depth <= C; depth++) {
+        for (int i = 1; i <= C + 4; i++) {
+            const bool panels = i > C; /* an update of panels by one block, scaled or not */
+            const int depth = panels ? B : i, ld = panels ? GDN_PANEL : 33;
             gdn_product p = {
                 .rows = K,
-                .cols = depth % 2 ? 32 : 16,
+                .cols = i % 2 ? 32 : 16,
                 .depth = depth,
                 .a = a,
                 .a_block = K * GDN_PAIR,
@@ -100,20 +102,20 @@ static void products_of_packed_keys(void **state)
                 .add_dtype = GDN_DTYPE_F32,
                 .add_rows = K,
                 .add = add,
-                .ldadd = 35,
-                .add_scale = &factor,
+                .ldadd = panels ? ld : 35,
+                .add_scale = i % 4 < 2 ? &factor : NULL,
                 .out_dtype = GDN_DTYPE_F32,
                 .out_rows = K,
                 .out = out,
-                .ldo = 33,
+                .ldo = ld,
                 .ask = {{add, 7, 64, 140}, {add, 1, 4, 0}},
             };
             memset(out, 0xff, sizeof(out));
             memset(wanted, 0xff, sizeof(wanted));
             tables[t]->product(&p, 1);
             product_in_double(&p, wanted);
-            for (int i = 0; i < K; i++) {
-                require_close("product of keys", tables[t], out + i * 33, wanted + i * 33, p.cols, 1e-5);
+            for (int row = 0; row < K; row++) {
+                require_close("product of keys", tables[t], out + row * ld, wanted + row * ld, p.cols, 1e-5);
             }
         }
     }
