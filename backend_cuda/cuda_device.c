@@ -137,6 +137,7 @@ static gdn_status describe(gdn_cuda_device *device)
     struct cudaDeviceProp properties;
     GDN_CUDA_TRY(cudaGetDeviceProperties(&properties, device->base.index));
     device->compute_capability = properties.major * 10 + properties.minor;
+    GDN_CUDA_TRY(cudaDriverGetVersion(&device->driver_version));
     device->num_sms = properties.multiProcessorCount;
     device->shared_bytes_per_block = (int64_t)properties.sharedMemPerBlockOptin;
     device->l2_bytes = properties.l2CacheSize;

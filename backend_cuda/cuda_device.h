@@ -23,6 +23,7 @@ typedef struct gdn_cuda_device {
 
     void *context; /* CUcontext: the device's primary context, retained while open */
     int32_t compute_capability; /* 90 for 9.0 */
+    int32_t driver_version; /* of CUDA, 12030 for 12.3 */
     int32_t num_sms;
     /* With opt-in. A kernel whose blocks ask for different amounts is allowed the largest of them on every launch: host threads
      * set that side by side, and a launch fails where the last to set it set less than it needs. */

@@ -1,6 +1,7 @@
 #include "cuda_error.h"
 
 #include <stdbool.h>
+#include <string.h>
 
 /* Errors after which the driver refuses all further work of the process on this device. */
 static bool is_sticky(cudaError_t error)
@@ -34,21 +35,22 @@ static int name_length(const char *call)
     return length;
 }
 
+/* `prefix` and the first `length` characters of `what` name what failed. */
+static gdn_status fail(cudaError_t error, const char *prefix, int length, const char *what)
+{
+    return gdn_fail(error == cudaErrorMemoryAllocation ? GDN_ERROR_OUT_OF_MEMORY : GDN_ERROR_DEVICE,
+                    "%s%.*s: %s (%s)%s", prefix, length, what, cudaGetErrorName(error), cudaGetErrorString(error),
+                    is_sticky(error) ? "; the process can no longer use this device" : "");
+}
+
 gdn_status gdn_cuda_fail(cudaError_t error, const char *call)
 {
     (void)cudaGetLastError();
-    const gdn_status status = error == cudaErrorMemoryAllocation ? GDN_ERROR_OUT_OF_MEMORY : GDN_ERROR_DEVICE;
-    return gdn_fail(status, "%.*s: %s (%s)%s", name_length(call), call, cudaGetErrorName(error),
-                    cudaGetErrorString(error), is_sticky(error) ? "; the process can no longer use this device" : "");
+    return fail(error, "", name_length(call), call);
 }
 
 gdn_status gdn_cuda_launched(const char *kernel)
 {
     const cudaError_t error = cudaGetLastError();
-    if (error == cudaSuccess) {
-        return GDN_OK;
-    }
-    return gdn_fail(error == cudaErrorMemoryAllocation ? GDN_ERROR_OUT_OF_MEMORY : GDN_ERROR_DEVICE,
-                    "launch of %s: %s (%s)%s", kernel, cudaGetErrorName(error), cudaGetErrorString(error),
-                    is_sticky(error) ? "; the process can no longer use this device" : "");
+    return error == cudaSuccess ? GDN_OK : fail(error, "launch of ", (int)strlen(kernel), kernel);
 }

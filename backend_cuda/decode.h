@@ -1,7 +1,7 @@
 /* Decode and verification in one kernel: 1 to 16 tokens a row against states in a pool or a dense batch.
  *
- * Two kernels with the same arithmetic: one for states [V, K] whose rows, and those of q and k, can be moved in 16-byte pieces,
- * and one for everything else. Both are queued on a stream, allocate nothing and wait for nothing.
+ * Kernels of the same arithmetic: those of decode.cu and decode_one.cu for states whose rows, and those of q and k, can be moved in
+ * 16-byte pieces, and decode_shared.cu's for everything else. All are queued on a stream, allocate nothing and wait for nothing.
  */
 #ifndef GDN_CUDA_DECODE_H
 #define GDN_CUDA_DECODE_H
@@ -41,14 +41,20 @@ typedef struct gdn_decode_params {
     int32_t
         checked; /* the fault word was cleared, and perhaps written, earlier in the stream: if it was, nothing is done */
 
+    int32_t num_sms;
+    int32_t overlap; /* the column kernels: launch by programmatic dependent launch, which device and driver know */
     int32_t columns; /* the general kernel: of V a block; a power of two, 8..32 */
     int32_t group; /* the general kernel: tokens whose q and k are in shared memory at once */
 } gdn_decode_params;
 
-/* Whether the column kernel takes this state: every slot's rows are whole 16-byte pieces. */
-int gdn_decode_in_columns(int32_t head_k_dim, const gdn_fused_state *state, uint32_t alignment);
+/* Which states the column kernels take, each of which has its lines in whole 16-byte pieces: columns v, or rows k. */
+typedef enum gdn_decode_layout { GDN_DECODE_ANY, GDN_DECODE_COLUMNS, GDN_DECODE_ROWS } gdn_decode_layout;
 
-/* Whether it takes these strides: in bytes, and a slot's in pieces of 16 bytes, they are numbers of 32 bits. */
+/* GDN_DECODE_ANY: not the column kernels. Both states of a call must be of one layout and one type. */
+gdn_decode_layout gdn_decode_layout_of(int32_t head_k_dim, int32_t head_v_dim, const gdn_fused_state *state,
+                                       uint32_t alignment);
+
+/* Whether they take these strides: in bytes, and a slot's in pieces of 16 bytes, they are numbers of 32 bits. */
 int gdn_decode_columns_fit(const gdn_decode_params *decode);
 
 /* The fewest columns of V that a block of either kernel takes: what a grid is bounded by. */
@@ -56,6 +62,8 @@ int gdn_decode_columns_fit(const gdn_decode_params *decode);
 
 /* Queue the kernel. Return a cudaError_t, 0 for success. */
 int gdn_decode_columns_launch(const gdn_decode_params *decode, struct CUstream_st *stream);
+int gdn_decode_one_launch(const gdn_decode_params *decode,
+                          struct CUstream_st *stream); /* its part for one token a row */
 int gdn_decode_shared_launch(const gdn_decode_params *decode, struct CUstream_st *stream);
 
 /* problem->check: before the kernel, clears the fault word and reports slot conflicts and gates out of range; after it,

@@ -132,14 +132,20 @@ __device__ inline void report_rows(const gdn_decode_params &p)
 /* A grid of blocks that each take `columns` columns of one value head of one row; block 0 reports. */
 struct Grid {
     Divisor by_v_blocks, by_v_heads, by_k_heads;
-    int v_blocks, columns;
+    int v_blocks, columns, num_v_heads;
+    int wrap; /* tiled heads: the number of key heads; 0: groups of value heads side by side */
 };
 
 inline Grid grid_of(const gdn_decode_params &p, int columns)
 {
     const int v_blocks = (p.head_v_dim + columns - 1) / columns;
-    return {divisor_of(v_blocks), divisor_of(p.num_v_heads),
-            divisor_of(p.tiled_heads ? p.num_k_heads : p.heads_per_group), v_blocks, columns};
+    return {divisor_of(v_blocks),
+            divisor_of(p.num_v_heads),
+            divisor_of(p.tiled_heads ? p.num_k_heads : p.heads_per_group),
+            v_blocks,
+            columns,
+            p.num_v_heads,
+            p.tiled_heads ? p.num_k_heads : 0};
 }
 
 inline int64_t num_blocks(const gdn_decode_params &p, int columns)
@@ -154,17 +160,17 @@ struct Place {
     int v0;
 };
 
-__device__ __forceinline__ Place place_of(const gdn_decode_params &p, const Grid &grid)
+__device__ __forceinline__ Place place_of(const Grid &grid)
 {
     const unsigned block = blockIdx.x - 1;
     const unsigned head_of_row = divide(block, grid.by_v_blocks); /* row * num_v_heads + head */
     const unsigned row = divide(head_of_row, grid.by_v_heads);
     Place place;
     place.row = row;
-    place.head = static_cast<int>(head_of_row - row * p.num_v_heads);
+    place.head = static_cast<int>(head_of_row - row * grid.num_v_heads);
     place.v0 = static_cast<int>(block - head_of_row * grid.v_blocks) * grid.columns;
     const int group = static_cast<int>(divide(place.head, grid.by_k_heads));
-    place.k_head = p.tiled_heads ? place.head - group * p.num_k_heads : group;
+    place.k_head = grid.wrap ? place.head - group * grid.wrap : group;
     return place;
 }
 

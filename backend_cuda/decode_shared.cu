@@ -120,7 +120,7 @@ __global__ void __launch_bounds__(kThreads)
         }
         return;
     }
-    const Place place = place_of(p, grid);
+    const Place place = place_of(grid);
     const Row row = row_of(p, place.row);
     if (row.skipped || (p.checked && p.fault->code != GDN_FAULT_NONE)) {
         return;

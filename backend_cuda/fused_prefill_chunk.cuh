@@ -240,7 +240,7 @@ __device__ __forceinline__ void compute_chunk(const gdn_fused_prefill &p, float 
     if (!kTogether) {
         /* Keep the compiler from starting on O, whose registers V' still needs, and from holding addresses for it. */
         __syncwarp();
-        asm volatile("" : "+r"(stage));
+        stage = opaque(stage);
 #pragma unroll
         for (int step = 0; step < K / 16; ++step) {
             uint32_t a[4];

@@ -22,13 +22,15 @@ static bool in_columns(const gdn_problem *problem)
 {
     const gdn_fused_state state = gdn_fused_state_of(&problem->state, NULL);
     const gdn_fused_state final_state = gdn_fused_state_of(&problem->final_state, NULL);
-    if (!in_pieces(&problem->q) || !in_pieces(&problem->k) ||
-        !gdn_decode_in_columns(problem->head_k_dim, &state, problem->state.alignment)) {
+    const gdn_decode_layout layout =
+        gdn_decode_layout_of(problem->head_k_dim, problem->head_v_dim, &state, problem->state.alignment);
+    if (!in_pieces(&problem->q) || !in_pieces(&problem->k) || layout == GDN_DECODE_ANY) {
         return false;
     }
     return problem->state_form == GDN_STATE_POOL ||
            (final_state.dtype == state.dtype &&
-            gdn_decode_in_columns(problem->head_k_dim, &final_state, problem->final_state.alignment));
+            gdn_decode_layout_of(problem->head_k_dim, problem->head_v_dim, &final_state,
+                                 problem->final_state.alignment) == layout);
 }
 
 static bool supports(const gdn_device *device, const gdn_problem *problem, gdn_reason *reason)
@@ -49,6 +51,13 @@ static gdn_status book(const gdn_device *device, const gdn_problem *problem, siz
     (void)max_workspace;
     choice->chunk_size = 0;
     return GDN_OK;
+}
+
+/* Before 12.3, drivers did not know programmatic dependent launch in captured graphs. */
+static bool can_overlap(const gdn_device *device)
+{
+    const gdn_cuda_device *const cuda = gdn_cuda_device_of(device);
+    return cuda->compute_capability >= 90 && cuda->driver_version >= 12030;
 }
 
 static gdn_decode_params params_of(const gdn_decode_run *run)
@@ -100,10 +109,12 @@ static gdn_decode_params params_of(const gdn_decode_run *run)
     return p;
 }
 
-static gdn_status launch(const gdn_decode_run *run)
+static gdn_status launch(const gdn_device *device, const gdn_decode_run *run)
 {
     struct CUstream_st *const stream = run->stream;
     gdn_decode_params p = params_of(run);
+    p.num_sms = gdn_cuda_device_of(device)->num_sms;
+    p.overlap = can_overlap(device);
     if (p.checked) {
         GDN_CUDA_TRY((cudaError_t)gdn_decode_check_launch(&p, stream));
     }
@@ -126,14 +137,14 @@ static gdn_status decode(const gdn_device *device, const gdn_decode_run *run)
 {
     gdn_cuda_guard guard;
     GDN_TRY(gdn_cuda_enter(device, &guard));
-    const gdn_status status = launch(run);
+    const gdn_status status = launch(device, run);
     gdn_cuda_leave(&guard);
     return status;
 }
 
 const gdn_implementation gdn_cuda_decode = {
     .name = "cuda.decode",
-    .summary = "one kernel: gates, norms and the state update, for [V, K] states in 16-byte pieces or for any",
+    .summary = "one kernel: gates, norms and the state update, for states in 16-byte pieces or for any",
     .operation = GDN_OPERATION_DECODE,
     .supports = supports,
     .book = book,

@@ -14,7 +14,8 @@ struct Unpack {
     Rows dst;
 };
 
-/* A warp a row, a lane one element in 32, or four in 128 where O and o are float32; rows past a chunk's length are another sequence's or nobody's. */
+/* A warp a row, a lane one element in 32, or four in 128 where o is float32, too. Rows past a chunk's length are another
+ * sequence's or nobody's. */
 template <bool kWide> __global__ void __launch_bounds__(kThreads, 4) unpack_kernel(const Unpack p)
 {
     constexpr int kStep = kWide ? 128 : 32;

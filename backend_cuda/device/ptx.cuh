@@ -46,11 +46,40 @@ template <int kPending> static __device__ __forceinline__ void cp_async_wait()
     asm volatile("cp.async.wait_group %0;" ::"n"(kPending) : "memory");
 }
 
+/* Programmatic dependent launch, which devices before 9.0 do not have. A kernel launched with that attribute may begin while the
+ * kernel before it in the stream still runs: it may touch global memory once the wait is over, and every thread has to
+ * wait, since the kernel after it waits for this one alone. Launched without, it waits for nothing. */
+static __device__ __forceinline__ void wait_for_kernel_before()
+{
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+    asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+}
+
+/* Lets a kernel launched so begin as soon as all blocks of this one have. */
+static __device__ __forceinline__ void let_kernel_after_begin()
+{
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+    asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+#endif
+}
+
 /* 16 bytes of global memory in one access, whatever registers the compiler would rather have them in. */
 static __device__ __forceinline__ uint4 load_global_16(const void *from)
 {
     uint4 v;
     asm volatile("ld.global.v4.u32 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
+                 : "l"(from)
+                 : "memory");
+    return v;
+}
+
+/* The same, asking for the whole line of 128 bytes that they are in. */
+static __device__ __forceinline__ uint4 load_global_16_of_line(const void *from)
+{
+    uint4 v;
+    asm volatile("ld.global.L2::128B.v4.u32 {%0, %1, %2, %3}, [%4];"
                  : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
                  : "l"(from)
                  : "memory");
@@ -258,7 +287,7 @@ static __device__ __forceinline__ float exp2_approx(float x)
 
 /* The same value, which the compiler must take for another one: what is computed from it stays inside a loop, where it would
  * otherwise be kept in registers from outside. */
-static __device__ __forceinline__ int opaque(int x)
+template <typename T> static __device__ __forceinline__ T opaque(T x)
 {
     asm volatile("" : "+r"(x));
     return x;

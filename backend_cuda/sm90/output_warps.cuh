@@ -1,9 +1,11 @@
 /* The output warpgroup of the half form and of pieces: O = Gamma Q S + P V' of every chunk that the state warpgroup has done.
  *
- *     Q to registers, Q K^T  |  P  |  wait for S  |  half of Q S  |  wait for V'  |  the rest  |  scale  |  + P V'  |  O
+ *     P from Q K^T, give the stage back  |  wait for S  |  half of Q S  |  wait for V'  |  the rest  |  scale, Q of the next stage
+ *     to registers  |  + P V', Q K^T of the next stage  |  O to shared memory  |
  *
- * P is made here, not by prep: what it takes is in the stage long before S and V' are there, and it need not go through
- * memory. Both are operands in registers, so that a stage is given back before the chain is done with it. */
+ * P is made here, not by prep: what it takes is in the stage long before S and V' are there, and it need not go through memory. Q
+ * and P are operands in registers, so that a stage is given back before the chain is done with it. Q K^T is made of whatever
+ * lies in the next stage, so that no product is in flight across a branch. */
 #ifndef GDN_CUDA_SM90_OUTPUT_WARPS_CUH
 #define GDN_CUDA_SM90_OUTPUT_WARPS_CUH
 
@@ -166,22 +168,7 @@ template <typename T, Form kForm, typename D> class OutputWarps
             mask_gram(qk_, length, warp_, lane_); /* also what the chain, clearing rows of K, made of these columns */
         }
         make_P<T>(P, qk_, record + GDN_SM90_RECORD_GATES - HeadGates::kInBlock, warp_, lane_);
-        hold(P);
         skip_chunk();
-    }
-
-    /* A branch, which nothing depends on, that needs all of P: ptxas would put P's arithmetic behind the wait for V', where the
-     * chain waits for Q S. */
-    static __device__ __forceinline__ void hold(const uint32_t (&P)[kBlocks][4])
-    {
-        uint32_t all = 0;
-#pragma unroll
-        for (int i = 0; i < 4 * kBlocks; ++i) {
-            all ^= P[i / 4][i % 4];
-        }
-        if (all == 0x5bd1e995u) {
-            fence_proxy_async();
-        }
     }
 
     /* O of the stage's chunk, and Q K^T of the next stage's, whatever lies there. */
