@@ -1,4 +1,4 @@
-/* The chain of the fused kernel: as in whole_chain.cuh a state warpgroup has its half of V to itself, but its chunks follow each
+/* The chain of the fused kernel: a state warpgroup has its half of V to itself, but its chunks follow each
  * other without overlap, which takes fewer registers: what one warpgroup waits for, the other one and prep fill.
  *
  *     K S, Q S of a half of K  |  of the other half  |  R  ->  A' R  ->  decay S, scale Q S  |  P V', S += K^T V'

@@ -13,14 +13,7 @@ namespace
 
 constexpr size_t kFusedSmem = StateMap<Form::kFused>::kBytes + kAlignment;
 
-/* P is in the record where no output warpgroup makes it. */
-cudaError_t launch_prep128(const gdn_sm90_prefill &p, int32_t dtype, int32_t num_sms, cudaStream_t stream)
-{
-    return p.whole_V ? launch_prep<128, true>(p, dtype, num_sms, stream)
-                     : launch_prep<128, false>(p, dtype, num_sms, stream);
-}
-
-const Launchers kLaunchers128x128 = {launch_prep128, launch_state<Form::kStateOnly, Usual>, launch_join<128>,
+const Launchers kLaunchers128x128 = {launch_prep<128>, launch_state<Form::kStateOnly, Usual>, launch_join<128>,
                                      launch_state_output<Usual>};
 
 /* By K alone. */

@@ -59,18 +59,17 @@ cudaError_t launch(Kernel kernel, const gdn_sm90_prefill &p, int64_t blocks, int
     return cudaPeekAtLastError();
 }
 
-template <int kHeadK, bool kWithP>
+template <int kHeadK>
 cudaError_t launch_prep(const gdn_sm90_prefill &p, int32_t dtype, int32_t num_sms, cudaStream_t stream)
 {
-    using Tiles = PrepTiles<kHeadK, kWithP>;
+    using Tiles = PrepTiles<kHeadK>;
     constexpr size_t kSmem = Tiles::kBytes + kAlignment;
     const int64_t groups = (p.heads_per_group + p.heads_per_job - 1) / p.heads_per_job;
     const int64_t jobs = p.wave_slots * groups * p.num_k_heads;
     const int64_t planning = p.pieces > 0;
     const int64_t most = static_cast<int64_t>(num_sms) * Tiles::kPerMultiprocessor - planning;
     const int64_t blocks = (jobs < most ? jobs : most) + planning;
-    const auto kernel =
-        dtype == GDN_DTYPE_BF16 ? prep_kernel<__nv_bfloat16, kHeadK, kWithP> : prep_kernel<__half, kHeadK, kWithP>;
+    const auto kernel = dtype == GDN_DTYPE_BF16 ? prep_kernel<__nv_bfloat16, kHeadK> : prep_kernel<__half, kHeadK>;
     return launch(kernel, p, blocks, kPrepThreads, kSmem, stream);
 }
 
@@ -113,7 +112,7 @@ cudaError_t launch_state(const gdn_sm90_prefill &p, int32_t dtype, int32_t num_s
 template <typename D>
 cudaError_t launch_state_output(const gdn_sm90_prefill &p, int32_t dtype, int32_t num_sms, cudaStream_t stream)
 {
-    if constexpr (!D::kAny || D::kPlain) {
+    if constexpr (D::kPlain) {
         if (p.whole_V) {
             return launch_state<Form::kWhole, D>(p, dtype, num_sms, stream);
         }

@@ -104,8 +104,8 @@ GDN_SM90_BOTH int32_t gdn_sm90_most_segments(int32_t chunks, int32_t num_v_heads
     return target > longest ? target : longest;
 }
 
-/* Bytes that are booked for a record. At K = 256 it has P; with whole_V, too, whose waves are shorter for it. */
-GDN_SM90_BOTH uint32_t gdn_sm90_booked_record(int32_t head_k_dim)
+/* Bytes of a record: at K = 256 it has P. */
+GDN_SM90_BOTH uint32_t gdn_sm90_record_bytes(int32_t head_k_dim)
 {
     return head_k_dim > 128 ? GDN_SM90_RECORD_BYTES_WITH_P : GDN_SM90_RECORD_BYTES;
 }
@@ -195,7 +195,7 @@ typedef struct gdn_sm90_prefill {
     const float *carry_in; /* [num_v_heads, V, K]: state of the sequence that the wave before left unfinished */
     float *carry_out;
 
-    int32_t whole_V; /* state_output: a block has two tiles of V, not one; neither with packed_qk nor with segments */
+    int32_t whole_V; /* state_output of K = 256: a block has two tiles of V, not one; not with packed_qk or segments */
     int32_t *next_item; /* fused: items that blocks took after their first; a kernel before left 0 there */
     gdn_schedule schedule; /* fused, planned: what the gates kernel judges */
     int32_t

@@ -36,14 +36,15 @@ struct PrepMap {
 
 /* The record under construction and the tiles of a chunk's K and Q, in front of the rest. Where P is not made, Q is wanted for
  * its rows' norms alone, and before the blocks of L are there: it lies in their place. */
-template <int kHeadK, bool kWithP> struct PrepTiles {
+template <int kHeadK> struct PrepTiles {
+    static constexpr bool kWithP = kHeadK > 128; /* there is no output warpgroup that would make it */
     static constexpr uint32_t kRecordBytes = kWithP ? GDN_SM90_RECORD_BYTES_WITH_P : GDN_SM90_RECORD_BYTES;
     static constexpr uint32_t kRecord = (PrepMap::kDiagonal - kRecordBytes) / 1024 * 1024;
     static constexpr uint32_t kRowBytes = kRows * kHeadK * 2; /* swizzled tiles of 64 columns */
     static constexpr uint32_t kQ = kWithP ? kRecord - kRowBytes : PrepMap::kDiagonal;
     static constexpr uint32_t kK = kRecord - (kWithP ? 2 : 1) * kRowBytes; /* below 0 for K = 256: addresses wrap */
     static constexpr uint32_t kBytes = PrepMap::kEnd - kK;
-    static constexpr int kPerMultiprocessor = kHeadK > 128 ? 2 : kWithP ? 3 : 4;
+    static constexpr int kPerMultiprocessor = kWithP ? 2 : 4;
     static_assert(kPerMultiprocessor * (kBytes + 1024 + 1024) <= 228 * 1024, "blocks of a multiprocessor");
     static_assert(kWithP || kRowBytes <= PrepMap::kGates - PrepMap::kDiagonal, "Q in the place of L");
 };
@@ -140,31 +141,31 @@ __device__ __forceinline__ void load_rows(const gdn_sm90_prefill &p, const PrepJ
 }
 
 /* One thread: the tiles of k, and with P those of q. */
-template <int kHeadK, bool kWithP>
+template <int kHeadK>
 __device__ __forceinline__ void load_tiles(const gdn_sm90_prefill &p, const PrepJob &job, uint32_t base)
 {
-    using Tiles = PrepTiles<kHeadK, kWithP>;
+    using Tiles = PrepTiles<kHeadK>;
     const uint32_t barrier = base + PrepMap::kBarrier;
-    mbarrier_arrive_expect(barrier, (kWithP ? 2 : 1) * Tiles::kRowBytes);
+    mbarrier_arrive_expect(barrier, (Tiles::kWithP ? 2 : 1) * Tiles::kRowBytes);
     load_rows<kHeadK>(p, job, p.k_map, base + Tiles::kK, barrier);
-    if (kWithP) {
+    if (Tiles::kWithP) {
         load_rows<kHeadK>(p, job, p.q_map, base + Tiles::kQ, barrier);
     }
 }
 
 /* Whether the tiles of q come by themselves: without P only their rows' norms are wanted. */
-template <bool kWithP> __device__ __forceinline__ bool loads_Q(const gdn_sm90_prefill &p)
+template <int kHeadK> __device__ __forceinline__ bool loads_Q(const gdn_sm90_prefill &p)
 {
-    return !kWithP && p.qk_norm != GDN_QK_NORM_NONE;
+    return !PrepTiles<kHeadK>::kWithP && p.qk_norm != GDN_QK_NORM_NONE;
 }
 
 /* One thread: they. */
-template <int kHeadK, bool kWithP>
+template <int kHeadK>
 __device__ __forceinline__ void load_Q(const gdn_sm90_prefill &p, const PrepJob &job, uint32_t base)
 {
-    using Tiles = PrepTiles<kHeadK, kWithP>;
+    using Tiles = PrepTiles<kHeadK>;
     const uint32_t barrier = base + PrepMap::kQBarrier;
-    if (loads_Q<kWithP>(p)) {
+    if (loads_Q<kHeadK>(p)) {
         mbarrier_arrive_expect(barrier, Tiles::kRowBytes);
         load_rows<kHeadK>(p, job, p.q_map, base + Tiles::kQ, barrier);
     }

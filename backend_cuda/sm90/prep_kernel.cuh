@@ -34,10 +34,10 @@ namespace sm90
 
 /* Normalises both tiles where they lie, rounded, rows past the chunk's length becoming zeros, and writes them as they are
  * to packed_qk: float16 has not the range to leave this to the factors of later sums. */
-template <typename T, int kHeadK, bool kWithP>
+template <typename T, int kHeadK>
 __device__ __forceinline__ void pack_tiles(const gdn_sm90_prefill &p, const PrepJob &job, uint32_t base)
 {
-    using Tiles = PrepTiles<kHeadK, kWithP>;
+    using Tiles = PrepTiles<kHeadK>;
     const int lane = threadIdx.x % 32;
     const int warp = __shfl_sync(0xffffffffu, threadIdx.x / 32, 0);
     const int g = lane / 4, t = lane % 4;
@@ -82,11 +82,11 @@ __device__ __forceinline__ void pack_tiles(const gdn_sm90_prefill &p, const Prep
 
 /* K K^T and, with P, Q K^T of normalised rows, the latter times scale, and zero in rows and columns past the chunk's length.
  * Also leaves the rows' factors and squares in shared memory. Has the block's barrier after which the tiles are free. */
-template <typename T, int kHeadK, bool kWithP>
+template <typename T, int kHeadK>
 __device__ __forceinline__ void compute_grams(const gdn_sm90_prefill &p, int length, uint32_t base, float (&kk)[32],
                                               float (&qk)[32])
 {
-    using Tiles = PrepTiles<kHeadK, kWithP>;
+    using Tiles = PrepTiles<kHeadK>;
     const int lane = threadIdx.x % 32;
     const int warp = __shfl_sync(0xffffffffu, threadIdx.x / 32, 0);
     const int g = lane / 4, t = lane % 4;
@@ -94,7 +94,7 @@ __device__ __forceinline__ void compute_grams(const gdn_sm90_prefill &p, int len
     float q_square[2] = {0.0f, 0.0f};
     wgmma_fence();
     multiply_tiles<T, kHeadK>(kk, base + Tiles::kK, base + Tiles::kK);
-    if (kWithP) {
+    if (Tiles::kWithP) {
         multiply_tiles<T, kHeadK>(qk, base + Tiles::kQ, base + Tiles::kK);
     }
     wgmma_commit();
@@ -122,7 +122,7 @@ __device__ __forceinline__ void compute_grams(const gdn_sm90_prefill &p, int len
         for (int c = 0; c < 4; ++c) {
             const float factor = c % 2 ? column.y : column.x;
             kk[4 * n + c] *= k_row[c / 2] * factor;
-            if (kWithP) {
+            if (Tiles::kWithP) {
                 qk[4 * n + c] *= q_row[c / 2] * factor;
             }
         }
@@ -134,7 +134,7 @@ __device__ __forceinline__ void compute_grams(const gdn_sm90_prefill &p, int len
             for (int c = 0; c < 4; ++c) {
                 const bool inside = 16 * warp + g + 8 * (c / 2) < length && 8 * n + 2 * t + c % 2 < length;
                 kk[4 * n + c] = inside ? kk[4 * n + c] : 0.0f;
-                if (kWithP) {
+                if (Tiles::kWithP) {
                     qk[4 * n + c] = inside ? qk[4 * n + c] : 0.0f;
                 }
             }
@@ -159,12 +159,12 @@ __device__ __forceinline__ void store_runs(const gdn_sm90_prefill &p, const Wave
     }
 }
 
-template <typename T, int kHeadK, bool kWithP>
-__global__ void __launch_bounds__(kPrepThreads, PrepTiles<kHeadK, kWithP>::kPerMultiprocessor)
+template <typename T, int kHeadK>
+__global__ void __launch_bounds__(kPrepThreads, PrepTiles<kHeadK>::kPerMultiprocessor)
     prep_kernel(const __grid_constant__ gdn_sm90_prefill p)
 {
 #ifdef GDN_SM90_HAS_CODE
-    using Tiles = PrepTiles<kHeadK, kWithP>;
+    using Tiles = PrepTiles<kHeadK>;
     const uint32_t base = shared_memory_base() - Tiles::kK;
     const uint32_t record = base + Tiles::kRecord;
     const int warp = __shfl_sync(0xffffffffu, threadIdx.x / 32, 0);
@@ -188,8 +188,8 @@ __global__ void __launch_bounds__(kPrepThreads, PrepTiles<kHeadK, kWithP>::kPerM
     PrepJob job = find_job(p, wave, blockIdx.x);
     RawGates raw = load_gates(p, job, warp);
     if (threadIdx.x == 0 && job.number >= 0) {
-        load_tiles<kHeadK, kWithP>(p, job, base);
-        load_Q<kHeadK, kWithP>(p, job, base);
+        load_tiles<kHeadK>(p, job, base);
+        load_Q<kHeadK>(p, job, base);
     }
     uint32_t parity = 0;
     while (job.number >= 0) {
@@ -198,17 +198,17 @@ __global__ void __launch_bounds__(kPrepThreads, PrepTiles<kHeadK, kWithP>::kPerM
         }
         float kk[32], qk[32];
         mbarrier_wait(base + PrepMap::kBarrier, parity);
-        if (loads_Q<kWithP>(p)) {
+        if (loads_Q<kHeadK>(p)) {
             mbarrier_wait(base + PrepMap::kQBarrier, parity);
         }
         parity ^= 1;
         if (std::is_same<T, __half>::value && p.packed_qk) {
-            pack_tiles<T, kHeadK, kWithP>(p, job, base);
+            pack_tiles<T, kHeadK>(p, job, base);
         }
         const PrepJob next = find_job(p, wave, job.number + job_blocks(p));
-        compute_grams<T, kHeadK, kWithP>(p, job.length, base, kk, qk);
+        compute_grams<T, kHeadK>(p, job.length, base, kk, qk);
         if (threadIdx.x == 0 && next.number >= 0) {
-            load_tiles<kHeadK, kWithP>(p, next, base);
+            load_tiles<kHeadK>(p, next, base);
         }
         raw = load_gates(p, next, warp);
 
@@ -233,7 +233,7 @@ __global__ void __launch_bounds__(kPrepThreads, PrepTiles<kHeadK, kWithP>::kPerM
             } else {
                 merge_column<T, Tf32Blocks>(base, record, gates, warp, lane);
             }
-            if (kWithP) {
+            if (Tiles::kWithP) {
                 store_P<T>(qk, record, gates, warp, lane);
             } else if (warp >= 1) {
                 store_P_gates(base, record, gates, threadIdx.x - 32);
@@ -247,10 +247,11 @@ __global__ void __launch_bounds__(kPrepThreads, PrepTiles<kHeadK, kWithP>::kPerM
                 unsigned char *const out =
                     p.records + (static_cast<int64_t>(job.slot) * p.num_v_heads + value_head(p, job, h)) *
                                     static_cast<int64_t>(Tiles::kRecordBytes);
-                bulk_store(out, record, kWithP ? Tiles::kRecordBytes : gdn_sm90_record_used(p.qk_norm, p.packed_qk));
+                bulk_store(out, record,
+                           Tiles::kWithP ? Tiles::kRecordBytes : gdn_sm90_record_used(p.qk_norm, p.packed_qk));
                 bulk_commit();
                 if (h == job.count - 1 && next.number >= 0) {
-                    load_Q<kHeadK, kWithP>(p, next, base);
+                    load_Q<kHeadK>(p, next, base);
                 }
             }
         }

@@ -189,14 +189,12 @@ static void set_pieces(gdn_sm90_prefill *p, const gdn_prefill_run *run, bool one
     }
 }
 
-/* Whether blocks with two tiles of V, which those for 128 x 128 and for K = 256 can have, are the faster ones. A chunk takes them
- * 2.1 times as long as one tile does (prep makes and stores P for them: never worth it), at K = 256 1.45 times (by which the measured
- * rows were chosen right), so there must be enough sequences and heads to fill the multiprocessors without single tiles, and no
- * sequence so long that its own chunks are what takes the time. The bits are the same. */
+/* Whether blocks with two tiles of V, which those of K = 256 can have, are the faster ones. A chunk takes them 1.45 times as long as
+ * one tile does (by which the measured rows were chosen right), so there must be enough sequences and heads to fill the
+ * multiprocessors without single tiles, and no sequence so long that its own chunks are what takes the time. The bits are the same. */
 static bool whole_pays(const gdn_sm90_prefill *p, const gdn_prefill_run *run, int32_t num_sms)
 {
-    const int64_t time = p->head_k_dim == 256 ? 145 : 210; /* in hundredths of one tile's */
-    if ((p->any_dims && p->head_k_dim != 256) || p->v_tiles % 2 != 0) {
+    if (p->head_k_dim != 256 || p->v_tiles % 2 != 0) {
         return false;
     }
     const int64_t longest = longest_sequence(run);
@@ -204,7 +202,7 @@ static bool whole_pays(const gdn_sm90_prefill *p, const gdn_prefill_run *run, in
         run->args->total_tokens * run->problem->num_v_heads * (p->v_tiles / 2) / num_sms;
     const int64_t half = longest > 2 * share ? longest : 2 * share;
     const int64_t whole = longest > share ? longest : share;
-    return time * whole < 100 * half;
+    return 145 * whole < 100 * half;
 }
 
 /* Whether the fused kernel is the fastest: by what a chunk of the longest, or of the fullest multiprocessor's, sequences takes
@@ -227,18 +225,9 @@ static bool fused_pays(const gdn_prefill_run *run, int32_t num_sms)
  * finds the chunks, a thread a sequence, so that they have no schedule kernel. */
 static bool takes_fused(const gdn_sm90_prefill *p, const gdn_prefill_run *run, int64_t slots, int32_t num_sms)
 {
-    const int64_t room = run->choice->wave_chunks * gdn_sm90_booked_record(p->head_k_dim) / GDN_SM90_GATES_BYTES;
+    const int64_t room = run->choice->wave_chunks * gdn_sm90_record_bytes(p->head_k_dim) / GDN_SM90_GATES_BYTES;
     return !p->any_dims && p->max_segments == 1 && p->pieces == 0 && p->packed_qk == NULL && slots <= room &&
            run->args->num_seqs <= INT32_MAX / (2 * run->problem->num_v_heads) && fused_pays(run, num_sms);
-}
-
-/* Chunks whose records there is room for where `booked` were booked: records that have P for whole_V alone are larger. Without
- * room for one whole_V is given up. */
-static int64_t records_room(gdn_sm90_prefill *p, int64_t booked)
-{
-    const int64_t room = booked * gdn_sm90_booked_record(p->head_k_dim) / GDN_SM90_RECORD_BYTES_WITH_P;
-    p->whole_V = p->whole_V && room > 0;
-    return p->whole_V ? room : booked;
 }
 
 static gdn_status check_launch(int error, const char *kernel)
@@ -361,12 +350,11 @@ static gdn_status run_waves(const gdn_device *device, const gdn_prefill_run *run
             gdn_cuda_device_of(device)->driver_version >= 12030; /* those before do not know it in captured graphs */
         return check_launch(gdn_sm90_fused_launch(&p, (int32_t)problem->q.dtype, num_sms, run->stream), "sm90 fused");
     }
-    const int64_t wave_chunks = records_room(&p, choice->wave_chunks);
-    p.wave_slots = (int32_t)(slots < wave_chunks ? slots : wave_chunks);
+    p.wave_slots = (int32_t)(one_wave ? slots : choice->wave_chunks);
     p.heads_per_job = heads_per_job(problem, p.wave_slots, num_sms);
 
     const bool planned = !one_wave && choice->param[PARAM_MAX_SEGMENTS] > 1;
-    const int64_t count = gdn_sm90_wave_count(slots, wave_chunks, planned);
+    const int64_t count = gdn_sm90_wave_count(slots, choice->wave_chunks, planned);
     gdn_sm90_wave *const waves = (gdn_sm90_wave *)(run->workspace + choice->param[PARAM_WAVES]);
     if (planned) {
         GDN_TRY(
@@ -379,10 +367,10 @@ static gdn_status run_waves(const gdn_device *device, const gdn_prefill_run *run
             p.wave = waves + wave;
         } else {
             const int64_t left = slots - p.wave_begin;
-            p.wave_slots = (int32_t)(left < wave_chunks ? left : wave_chunks);
+            p.wave_slots = (int32_t)(left < choice->wave_chunks ? left : choice->wave_chunks);
         }
         GDN_TRY(launch_wave(&p, run, num_sms));
-        p.wave_begin += wave_chunks;
+        p.wave_begin += choice->wave_chunks;
     }
     return p.checkpoints.data != NULL && gdn_sm90_splits_chunks(problem) && p.num_checkpoints > 0
                ? run_checkpoints(&p, run, slots, num_sms)

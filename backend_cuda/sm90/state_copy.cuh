@@ -125,7 +125,7 @@ template <Form kForm, typename D> class StageLoader
         const int v_row = reads_v ? item.row : rows_of(p);
         const int total = item.total();
         int token = item.token;
-        constexpr int64_t kRecordBytes = kWithP<kForm, D> ? GDN_SM90_RECORD_BYTES_WITH_P : GDN_SM90_RECORD_BYTES;
+        constexpr int64_t kRecordBytes = kWithP<D> ? GDN_SM90_RECORD_BYTES_WITH_P : GDN_SM90_RECORD_BYTES;
         const unsigned char *record =
             p.records + (static_cast<int64_t>(item.first_slot) * p.num_v_heads + item.head) * kRecordBytes;
         const unsigned char *packed = p.packed_qk + (static_cast<int64_t>(item.first_slot) * p.num_k_heads + k_head) *
@@ -158,9 +158,7 @@ template <Form kForm, typename D> class StageLoader
                 const int v0 = v_tile * GDN_SM90_TILE;
                 tensor_load(stage + S::kV, &p.v_map, v0, item.head, token, v_row, full);
                 if (kForm == Form::kWhole) {
-                    /* Of V = 128 v0 is the first tile. */
-                    tensor_load(stage + S::kV + 8192, &p.v_map, (D::kAny ? v0 : 0) + GDN_SM90_TILE, item.head, token,
-                                v_row, full);
+                    tensor_load(stage + S::kV + 8192, &p.v_map, v0 + GDN_SM90_TILE, item.head, token, v_row, full);
                 }
                 if (outputs) {
                     if (!S::kApart) {

@@ -8,7 +8,7 @@
  *
  * A block works off items, each a segment of a sequence for one value head and a tile of V, or two:
  *
- *                   state_only           state_output, half         state_output, whole
+ *                   state_only           state_output, half         state_output, whole (K = 256)
  *     warp 0        finds the block's items, loads their chunks into a ring of three stages
  *     warp 1, 2                          1: stores O                each stores a tile's O
  *     warps 4..7    state                state                      state and outputs of a tile
@@ -23,7 +23,6 @@
 #include "output_warps.cuh"
 #include "plain_chain.cuh"
 #include "state_copy.cuh"
-#include "whole_chain.cuh"
 
 namespace gdn
 {
@@ -177,8 +176,6 @@ __device__ __forceinline__ void take_roles(const gdn_sm90_prefill &p, uint32_t b
         }
         if constexpr (D::kPlain) {
             advance_states<PlainChain<T, kForm, D>, kForm, D>(p, base, barriers);
-        } else if constexpr (kForm == Form::kWhole) {
-            advance_states<WholeChain<T>, kForm, D>(p, base, barriers);
         } else {
             advance_states<HalfChain<T, kForm, D>, kForm, D>(p, base, barriers);
         }

@@ -18,7 +18,7 @@ enum class Form {
     kStateOnly, /* a tile of V, no outputs */
     kHalf, /* a tile of V, outputs by a warpgroup of their own: fills more multiprocessors */
     kPieces, /* the same, of a sequence whose outputs several blocks have between them: pieces_kernel.cuh */
-    kWhole, /* two tiles of V, each one's state warpgroup making its outputs: less work in all */
+    kWhole, /* two tiles of V of K = 256, each one's state warpgroup making its outputs: less work in all */
     kFused /* the same, and prep in a warpgroup beside them: fused_kernel.cuh */
 };
 
@@ -31,7 +31,7 @@ template <Form kForm, typename D>
 constexpr bool kApart = (kForm == Form::kHalf && !D::kPlain) || kForm == Form::kPieces;
 
 /* P is in the record; otherwise the output warpgroup makes it. */
-template <Form kForm, typename D> constexpr bool kWithP = D::kPlain || kForm == Form::kWhole;
+template <typename D> constexpr bool kWithP = D::kPlain;
 
 /* Of state_only: a wave of checkpoints' own chunks. */
 template <typename D> __device__ __forceinline__ bool is_checkpoint_pass(const gdn_sm90_prefill &p)
@@ -181,11 +181,6 @@ struct StageCursor {
             stage = 0;
             parity ^= 1;
         }
-    }
-    /* The use before this one; for its stage only. */
-    __device__ __forceinline__ StageCursor before() const
-    {
-        return {stage == 0 ? kStages - 1 : stage - 1, 0};
     }
     template <Form kForm, typename D = Usual> __device__ __forceinline__ uint32_t address(uint32_t base) const
     {
