@@ -1,4 +1,4 @@
-/* The chain of the fused kernel: as in whole_chain.cuh a state warpgroup has its half of V to itself, but its chunks follow each
+/* The chain of the fused kernel: a state warpgroup has its half of V to itself, but its chunks follow each
  * other without overlap, which takes fewer registers: what one warpgroup waits for, the other one and prep fill.
  *
  *     K S, Q S of a half of K  |  of the other half  |  R  ->  A' R  ->  decay S, scale Q S  |  P V', S += K^T V'
@@ -139,7 +139,7 @@ template <typename T> class FusedChain
         const int buffer = uses_ & 1;
         mbarrier_wait(barriers_.record(buffer), (uses_ >> 1) & 1);
         ++uses_;
-        return base_ + StateMap::kRecords + buffer * GDN_SM90_RECORD_BYTES;
+        return base_ + StateMap::kRecords + buffer * GDN_SM90_RECORD_BYTES_WITH_P;
     }
 
     __device__ __forceinline__ void arrive_empty(const StageCursor &cursor) const

@@ -29,7 +29,7 @@ constexpr int kMostSorted = 512; /* sequences that a block sorts by length */
 
 template <> struct StateMap<Form::kFused> {
     static constexpr uint32_t kRecords = kStages * Stage<Form::kFused>::kBytes;
-    static constexpr uint32_t kO = kRecords + kRecordBuffers * GDN_SM90_RECORD_BYTES; /* a tile a half of V */
+    static constexpr uint32_t kO = kRecords + kRecordBuffers * GDN_SM90_RECORD_BYTES_WITH_P; /* a tile a half of V */
     static constexpr uint32_t kScratch = kO + 2 * 8192; /* PrepMap's, from kDiagonal to kGates */
     static constexpr uint32_t kGates = kScratch + PrepMap::kGates - PrepMap::kDiagonal;
     static constexpr uint32_t kFactors = kGates + kStages * PrepMap::kGatesBytes; /* of two chunks */

@@ -70,7 +70,7 @@ template <typename T> class FusedPrep
     __device__ __forceinline__ void clear() const
     {
         const uint32_t thread = threadIdx.x % kPrepThreads;
-        for (uint32_t at = 16 * thread; at < kRecordBuffers * GDN_SM90_RECORD_BYTES; at += 16 * kPrepThreads) {
+        for (uint32_t at = 16 * thread; at < kRecordBuffers * GDN_SM90_RECORD_BYTES_WITH_P; at += 16 * kPrepThreads) {
             store_shared_16(base_ + Map::kRecords + at, make_uint4(0, 0, 0, 0));
         }
         const uint32_t factors = factors_of(thread / kRows) + 4 * (thread % kRows);
@@ -168,7 +168,7 @@ template <typename T> class FusedPrep
     {
         constexpr bool kEarly = std::is_same<Blocks, HalfBlocks>::value; /* the others leave no registers for it */
         const uint32_t scratch = base_ + Map::kScratch - PrepMap::kDiagonal; /* as if PrepMap's block lay there */
-        const uint32_t record = base_ + Map::kRecords + (uses_ & 1) * GDN_SM90_RECORD_BYTES;
+        const uint32_t record = base_ + Map::kRecords + (uses_ & 1) * GDN_SM90_RECORD_BYTES_WITH_P;
         StageCursor following = cursor_;
         following.advance();
         store_lower_and_P<T, Blocks>(kk_, qk_, scratch, record, gates, warp_, lane);

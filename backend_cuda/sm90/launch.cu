@@ -44,9 +44,10 @@ template <typename T> cudaError_t launch_fused(const gdn_sm90_prefill &p, int32_
 
 size_t gdn_sm90_smem(void)
 {
-    constexpr size_t kHalfSmem = StateMap<Form::kHalf>::kBytes + kAlignment;
-    static_assert(kHalfSmem >= kFusedSmem && kHalfSmem >= StateMap<Form::kWhole, Dims<256>>::kBytes + kAlignment, "");
-    return kHalfSmem;
+    static_assert(kFusedSmem >= StateMap<Form::kHalf>::kBytes + kAlignment &&
+                      kFusedSmem >= StateMap<Form::kWhole, Dims<256>>::kBytes + kAlignment,
+                  "");
+    return kFusedSmem;
 }
 
 int gdn_sm90_fused_launch(const gdn_sm90_prefill *prefill, int32_t dtype, int32_t num_sms, struct CUstream_st *stream)

@@ -69,8 +69,8 @@ cudaError_t launch_prep(const gdn_sm90_prefill &p, int32_t dtype, int32_t num_sm
     const int64_t planning = p.pieces > 0;
     const int64_t most = static_cast<int64_t>(num_sms) * Tiles::kPerMultiprocessor - planning;
     const int64_t blocks = (jobs < most ? jobs : most) + planning;
-    return dtype == GDN_DTYPE_BF16 ? launch(prep_kernel<__nv_bfloat16, kHeadK>, p, blocks, kPrepThreads, kSmem, stream)
-                                   : launch(prep_kernel<__half, kHeadK>, p, blocks, kPrepThreads, kSmem, stream);
+    const auto kernel = dtype == GDN_DTYPE_BF16 ? prep_kernel<__nv_bfloat16, kHeadK> : prep_kernel<__half, kHeadK>;
+    return launch(kernel, p, blocks, kPrepThreads, kSmem, stream);
 }
 
 /* Sequences that a wave can have. */
@@ -112,7 +112,7 @@ cudaError_t launch_state(const gdn_sm90_prefill &p, int32_t dtype, int32_t num_s
 template <typename D>
 cudaError_t launch_state_output(const gdn_sm90_prefill &p, int32_t dtype, int32_t num_sms, cudaStream_t stream)
 {
-    if constexpr (!D::kAny || D::kPlain) {
+    if constexpr (D::kPlain) {
         if (p.whole_V) {
             return launch_state<Form::kWhole, D>(p, dtype, num_sms, stream);
         }

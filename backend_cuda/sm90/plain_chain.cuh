@@ -85,7 +85,7 @@ template <typename T, Form kForm, typename D> class PlainChain
             wgmma_wait<0>();
         }
         uint32_t R[4][4]; /* R^T, then V'^T, as operands */
-        my_.residual(R, X, my_.values(stage), record + kDecayK);
+        my_.residual(R, X, my_.values(stage), record + GDN_SM90_RECORD_DECAY_K);
         if (length < GDN_SM90_CHUNK) {
             my_.mask_rows(R, length);
         }
@@ -94,13 +94,13 @@ template <typename T, Form kForm, typename D> class PlainChain
         wgmma_commit();
         float2 factors[8];
         if constexpr (kOutput) {
-            my_.load_factors(factors, record + kDecayQ);
+            my_.load_factors(factors, record + GDN_SM90_RECORD_DECAY_Q);
         }
-        const float end = load_shared_float(record + kEnd);
+        const float end = load_shared_float(record + GDN_SM90_RECORD_END);
         if constexpr (kOutput) {
             my_.scale_tokens(O, factors);
         }
-        my_.load_factors(factors, record + kDecayEnd);
+        my_.load_factors(factors, record + GDN_SM90_RECORD_DECAY_END);
 #pragma unroll
         for (int i = 0; i < 32; ++i) {
 #pragma unroll
@@ -158,12 +158,6 @@ template <typename T, Form kForm, typename D> class PlainChain
     }
 
   private:
-    /* In a record as it lies in shared memory: without outputs P is left out. */
-    static constexpr uint32_t kDecayK = kOutput ? GDN_SM90_RECORD_DECAY_K : GDN_SM90_RECORD_P;
-    static constexpr uint32_t kDecayEnd = kDecayK + GDN_SM90_RECORD_DECAY_END - GDN_SM90_RECORD_DECAY_K;
-    static constexpr uint32_t kDecayQ = kDecayK + GDN_SM90_RECORD_DECAY_Q - GDN_SM90_RECORD_DECAY_K;
-    static constexpr uint32_t kEnd = kDecayK + GDN_SM90_RECORD_END - GDN_SM90_RECORD_DECAY_K;
-
     __device__ __forceinline__ void arrive_empty(const StageCursor &cursor) const
     {
         warp_arrive(barriers_.empty(cursor.stage), my_.lane);

@@ -30,19 +30,27 @@ extern "C" {
 
 /* The record of one (chunk slot, value head). A' and P are 64 x 64 tiles of the I/O type in rows of 128 bytes, swizzled as
  * wgmma reads them (piece c of row r at piece c ^ (r & 7)), blocks above the diagonal zero; so a record is copied to and
- * from shared memory as it is.
+ * from shared memory as it is. After what the state needs comes what an output warpgroup makes P of or, where a form has
+ * none, P itself.
  *
- *     0    8192  16384     16640       16896     17152      17168     17408
- *     | A' | P   | decay_k | decay_end | decay_q | end, pad | (unused) |
+ *     0    8192      8448        8704      8960       8976       9808 10064 10320
+ *     | A' | decay_k | decay_end | decay_q | end, pad | gates of P | rk | rq |
+ *                                                     | (unused) | P ..         |
+ *                                                                9216       17408
  */
 #define GDN_SM90_RECORD_A 0
-#define GDN_SM90_RECORD_P 8192
-#define GDN_SM90_RECORD_DECAY_K 16384 /* exp(G_i) rk_i, float[64]; rk_i normalises k_i (1 where nothing is asked) */
-#define GDN_SM90_RECORD_DECAY_END 16640 /* exp(G_C - G_i) rk_i */
-#define GDN_SM90_RECORD_DECAY_Q 16896 /* scale exp(G_i) rq_i */
-#define GDN_SM90_RECORD_END 17152 /* exp(G_C) */
-#define GDN_SM90_RECORD_USED 17168
-#define GDN_SM90_RECORD_BYTES 17408
+#define GDN_SM90_RECORD_DECAY_K 8192 /* exp(G_i) rk_i, float[64]; rk_i normalises k_i (1 where nothing is asked) */
+#define GDN_SM90_RECORD_DECAY_END 8448 /* exp(G_C - G_i) rk_i */
+#define GDN_SM90_RECORD_DECAY_Q 8704 /* scale exp(G_i) rq_i */
+#define GDN_SM90_RECORD_END 8960 /* exp(G_C) */
+#define GDN_SM90_RECORD_STATE_BYTES 8976 /* all of that */
+#define GDN_SM90_RECORD_GATES 8976 /* HeadGates from kInBlock to kStart */
+#define GDN_SM90_RECORD_K_FACTOR 9808 /* rk_i, float[64]; only where rows are normalised by factors, as are the next */
+#define GDN_SM90_RECORD_Q_FACTOR 10064 /* scale rq_i */
+#define GDN_SM90_RECORD_USED 10320
+#define GDN_SM90_RECORD_BYTES 10368
+#define GDN_SM90_RECORD_P 9216
+#define GDN_SM90_RECORD_BYTES_WITH_P 17408
 
 /* The gates of one (chunk slot, value head) for the fused kernel (HeadGates). */
 #define GDN_SM90_GATES_BYTES 1008
@@ -94,6 +102,18 @@ GDN_SM90_BOTH int32_t gdn_sm90_most_segments(int32_t chunks, int32_t num_v_heads
     const int32_t target = 64 / num_v_heads;
     const int32_t longest = (chunks + GDN_SM90_MAX_SEGMENT - 1) / GDN_SM90_MAX_SEGMENT;
     return target > longest ? target : longest;
+}
+
+/* Bytes of a record: at K = 256 it has P. */
+GDN_SM90_BOTH uint32_t gdn_sm90_record_bytes(int32_t head_k_dim)
+{
+    return head_k_dim > 128 ? GDN_SM90_RECORD_BYTES_WITH_P : GDN_SM90_RECORD_BYTES;
+}
+
+/* Bytes of a record without P that are written and read: all, or those before the factors of rows. */
+GDN_SM90_BOTH uint32_t gdn_sm90_record_used(int32_t qk_norm, const void *packed_qk)
+{
+    return qk_norm == GDN_QK_NORM_NONE || packed_qk ? GDN_SM90_RECORD_K_FACTOR : GDN_SM90_RECORD_USED;
 }
 
 /* Where a sequence's chunks lie in a wave: slots [first, end). Written by prep for every sequence that has any; others'
@@ -170,12 +190,12 @@ typedef struct gdn_sm90_prefill {
         pieces; /* that there is room for at once, of all heads and both halves of V; 0: pieces_kernel is not taken */
     int32_t piece_units; /* at least as many as there are */
     void *piece_items; /* [piece_units] of 64 bytes: written by prep */
-    unsigned char *records; /* [wave_slots, num_v_heads] of GDN_SM90_RECORD_BYTES */
+    unsigned char *records; /* [wave_slots, num_v_heads] of GDN_SM90_RECORD_BYTES, or of those with P */
     unsigned char *packed_qk; /* (optional) [wave_slots, num_k_heads] of GDN_SM90_PACKED_BYTES */
     const float *carry_in; /* [num_v_heads, V, K]: state of the sequence that the wave before left unfinished */
     float *carry_out;
 
-    int32_t whole_V; /* state_output: a block has two tiles of V, not one; neither with packed_qk nor with segments */
+    int32_t whole_V; /* state_output of K = 256: a block has two tiles of V, not one; not with packed_qk or segments */
     int32_t *next_item; /* fused: items that blocks took after their first; a kernel before left 0 there */
     gdn_schedule schedule; /* fused, planned: what the gates kernel judges */
     int32_t

@@ -377,6 +377,21 @@ __device__ __forceinline__ void store_P(const float (&qk)[32], uint32_t record, 
     }
 }
 
+/* Threads 0..kPGatesPieces - 1: what P is made of, to the record. */
+constexpr int kPGatesPieces = (GDN_SM90_RECORD_USED - GDN_SM90_RECORD_GATES) / 16;
+
+__device__ __forceinline__ void store_P_gates(uint32_t base, uint32_t record, uint32_t gates, int thread)
+{
+    constexpr int kOfHead = (GDN_SM90_RECORD_K_FACTOR - GDN_SM90_RECORD_GATES) / 16;
+    static_assert(16 * kOfHead == HeadGates::kStart - HeadGates::kInBlock &&
+                      PrepMap::kQFactor == PrepMap::kKFactor + 256,
+                  "pieces in a row");
+    if (thread < kPGatesPieces) {
+        const uint32_t from = thread < kOfHead ? gates + HeadGates::kInBlock : base + PrepMap::kKFactor - 16 * kOfHead;
+        store_shared_16(record + GDN_SM90_RECORD_GATES + 16 * thread, load_shared_16(from + 16 * thread));
+    }
+}
+
 /* One thread a row: the record's decay factors. */
 __device__ __forceinline__ void store_decays(uint32_t base, uint32_t record, uint32_t gates, int i)
 {

@@ -18,11 +18,9 @@ constexpr int kBlocks = kRows / 16;
 constexpr int kPrepThreads = 128;
 constexpr int kJobHeads = 4; /* value heads of one job, at most: one a warp */
 
-/* Shared memory of a block of prep; K = 128 starts at 0. */
+/* Shared memory of a block of prep, from what lies behind the record on. */
 struct PrepMap {
-    static constexpr uint32_t kTilesEnd = 32768; /* those of K and Q end here, wherever they start: PrepTiles */
-    static constexpr uint32_t kRecord = kTilesEnd; /* the record under construction */
-    static constexpr uint32_t kDiagonal = kRecord + GDN_SM90_RECORD_BYTES; /* L_ii transposed, float32 */
+    static constexpr uint32_t kDiagonal = 50176; /* L_ii transposed, float32 */
     static constexpr uint32_t kLower = kDiagonal + 4 * 16 * 20 * 4; /* L_ij, i > j, at i (i - 1) / 2 + j */
     static constexpr uint32_t kInverse = kLower + 6 * 16 * 24 * 4; /* X_ii */
     static constexpr uint32_t kGates = kInverse + 4 * 16 * 24 * 4; /* HeadGates of each value head */
@@ -31,21 +29,27 @@ struct PrepMap {
     static constexpr uint32_t kQFactor = kKFactor + 256; /* scale rq_i */
     static constexpr uint32_t kKSquare = kQFactor + 256; /* |rk_i k_i|^2 */
     static constexpr uint32_t kBarrier = kKSquare + 256; /* the tiles have arrived */
+    static constexpr uint32_t kQBarrier = kBarrier + 8; /* the tiles of Q, where they come by themselves */
     static constexpr uint32_t kEnd = kBarrier + 16;
     static constexpr int kDiagonalStride = 20; /* floats a row: 16-byte broadcast reads */
 };
 
-/* The tiles of a chunk's K and Q, in front of the rest, and what follows from their size. */
+/* The record under construction and the tiles of a chunk's K and Q, in front of the rest. Where P is not made, Q is wanted for
+ * its rows' norms alone, and before the blocks of L are there: it lies in their place. */
 template <int kHeadK> struct PrepTiles {
+    static constexpr bool kWithP = kHeadK > 128; /* there is no output warpgroup that would make it */
+    static constexpr uint32_t kRecordBytes = kWithP ? GDN_SM90_RECORD_BYTES_WITH_P : GDN_SM90_RECORD_BYTES;
+    static constexpr uint32_t kRecord = (PrepMap::kDiagonal - kRecordBytes) / 1024 * 1024;
     static constexpr uint32_t kRowBytes = kRows * kHeadK * 2; /* swizzled tiles of 64 columns */
-    static constexpr uint32_t kQ = PrepMap::kTilesEnd - kRowBytes;
-    static constexpr uint32_t kK = kQ - kRowBytes; /* below 0 for K = 256: addresses wrap */
+    static constexpr uint32_t kQ = kWithP ? kRecord - kRowBytes : PrepMap::kDiagonal;
+    static constexpr uint32_t kK = kRecord - (kWithP ? 2 : 1) * kRowBytes; /* below 0 for K = 256: addresses wrap */
     static constexpr uint32_t kBytes = PrepMap::kEnd - kK;
-    static constexpr int kPerMultiprocessor = kHeadK > 128 ? 2 : 3;
+    static constexpr int kPerMultiprocessor = kWithP ? 2 : 4;
     static_assert(kPerMultiprocessor * (kBytes + 1024 + 1024) <= 228 * 1024, "blocks of a multiprocessor");
+    static_assert(kWithP || kRowBytes <= PrepMap::kGates - PrepMap::kDiagonal, "Q in the place of L");
 };
 
-static_assert(PrepMap::kRecord % 1024 == 0, "A' and P are swizzled tiles");
+static_assert(PrepMap::kDiagonal % 1024 == 0, "tiles are swizzled by address");
 static_assert(PrepMap::kKFactor % 16 == 0 && PrepMap::kGates % 16 == 0, "float4 reads");
 
 /* One value head's gates: logarithms are to base 2, b(i) = i / 16, and "next" of block b is row 16 (b + 1), of the last
@@ -123,22 +127,47 @@ __device__ __forceinline__ int value_head(const gdn_sm90_prefill &p, const PrepJ
                          : job.k_head * p.heads_per_group + job.first_head + h;
 }
 
-/* One thread: the tiles of k and q. Rows past the chunk's length are the next sequence's or zeros. */
+/* One thread: the tiles of k or q. Rows past the chunk's length are the next sequence's or zeros. */
+template <int kHeadK>
+__device__ __forceinline__ void load_rows(const gdn_sm90_prefill &p, const PrepJob &job, const CUtensorMap &map,
+                                          uint32_t tiles, uint32_t barrier)
+{
+    const int token = p.equal_length ? job.index * kRows : job.token;
+    const int row = p.equal_length ? job.seq : 0;
+#pragma unroll
+    for (int x = 0; x < kHeadK; x += GDN_SM90_TILE) {
+        tensor_load(tiles + 128 * x, &map, x, job.k_head, token, row, barrier);
+    }
+}
+
+/* One thread: the tiles of k, and with P those of q. */
 template <int kHeadK>
 __device__ __forceinline__ void load_tiles(const gdn_sm90_prefill &p, const PrepJob &job, uint32_t base)
 {
     using Tiles = PrepTiles<kHeadK>;
     const uint32_t barrier = base + PrepMap::kBarrier;
-    const int token = p.equal_length ? job.index * kRows : job.token;
-    const int row = p.equal_length ? job.seq : 0;
-    mbarrier_arrive_expect(barrier, 2 * Tiles::kRowBytes);
-#pragma unroll
-    for (int x = 0; x < kHeadK; x += GDN_SM90_TILE) {
-        tensor_load(base + Tiles::kK + 128 * x, &p.k_map, x, job.k_head, token, row, barrier);
+    mbarrier_arrive_expect(barrier, (Tiles::kWithP ? 2 : 1) * Tiles::kRowBytes);
+    load_rows<kHeadK>(p, job, p.k_map, base + Tiles::kK, barrier);
+    if (Tiles::kWithP) {
+        load_rows<kHeadK>(p, job, p.q_map, base + Tiles::kQ, barrier);
     }
-#pragma unroll
-    for (int x = 0; x < kHeadK; x += GDN_SM90_TILE) {
-        tensor_load(base + Tiles::kQ + 128 * x, &p.q_map, x, job.k_head, token, row, barrier);
+}
+
+/* Whether the tiles of q come by themselves: without P only their rows' norms are wanted. */
+template <int kHeadK> __device__ __forceinline__ bool loads_Q(const gdn_sm90_prefill &p)
+{
+    return !PrepTiles<kHeadK>::kWithP && p.qk_norm != GDN_QK_NORM_NONE;
+}
+
+/* One thread: they. */
+template <int kHeadK>
+__device__ __forceinline__ void load_Q(const gdn_sm90_prefill &p, const PrepJob &job, uint32_t base)
+{
+    using Tiles = PrepTiles<kHeadK>;
+    const uint32_t barrier = base + PrepMap::kQBarrier;
+    if (loads_Q<kHeadK>(p)) {
+        mbarrier_arrive_expect(barrier, Tiles::kRowBytes);
+        load_rows<kHeadK>(p, job, p.q_map, base + Tiles::kQ, barrier);
     }
 }
 

@@ -59,27 +59,29 @@ __device__ __forceinline__ void pack_tiles(const gdn_sm90_prefill &p, const Prep
         const bool is_q = i >= kTilePieces;
         const int row = i / 8 % kRows; /* eight pieces a row of a tile */
         const float factor = load_shared_float(base + (is_q ? PrepMap::kQFactor : PrepMap::kKFactor) + 4 * row);
-        const uint4 v = load_shared_16(base + Tiles::kK + 16 * i);
+        const uint32_t at = base + 16 * i + (is_q ? Tiles::kQ - Tiles::kRowBytes : Tiles::kK);
+        const uint4 v = load_shared_16(at);
         uint32_t words[4] = {v.x, v.y, v.z, v.w};
 #pragma unroll
         for (int e = 0; e < 4; ++e) {
             const float2 x = unpack2<T>(words[e]);
             words[e] = row < job.length ? pack2<T>(x.x * factor, x.y * factor) : 0;
         }
-        store_shared_16(base + Tiles::kK + 16 * i, make_uint4(words[0], words[1], words[2], words[3]));
+        store_shared_16(at, make_uint4(words[0], words[1], words[2], words[3]));
     }
     fence_proxy_async();
     __syncthreads();
     if (threadIdx.x == 0 && job.first_head == 0) {
         unsigned char *const packed = p.packed_qk + (static_cast<int64_t>(job.slot) * p.num_k_heads + job.k_head) *
                                                         static_cast<int64_t>(GDN_SM90_PACKED_BYTES(kHeadK));
-        bulk_store(packed, base + Tiles::kK, GDN_SM90_PACKED_BYTES(kHeadK));
+        bulk_store(packed, base + Tiles::kK, Tiles::kRowBytes);
+        bulk_store(packed + Tiles::kRowBytes, base + Tiles::kQ, Tiles::kRowBytes);
         bulk_commit();
     }
 }
 
-/* K K^T and Q K^T of normalised rows, the latter times scale, and zero in rows and columns past the chunk's length. Also
- * leaves the rows' factors and squares in shared memory. Has the block's barrier after which the tiles are free. */
+/* K K^T and, with P, Q K^T of normalised rows, the latter times scale, and zero in rows and columns past the chunk's length.
+ * Also leaves the rows' factors and squares in shared memory. Has the block's barrier after which the tiles are free. */
 template <typename T, int kHeadK>
 __device__ __forceinline__ void compute_grams(const gdn_sm90_prefill &p, int length, uint32_t base, float (&kk)[32],
                                               float (&qk)[32])
@@ -92,13 +94,18 @@ __device__ __forceinline__ void compute_grams(const gdn_sm90_prefill &p, int len
     float q_square[2] = {0.0f, 0.0f};
     wgmma_fence();
     multiply_tiles<T, kHeadK>(kk, base + Tiles::kK, base + Tiles::kK);
-    multiply_tiles<T, kHeadK>(qk, base + Tiles::kQ, base + Tiles::kK);
+    if (Tiles::kWithP) {
+        multiply_tiles<T, kHeadK>(qk, base + Tiles::kQ, base + Tiles::kK);
+    }
     wgmma_commit();
     wgmma_wait<0>();
     if (norm != GDN_QK_NORM_NONE) {
         square_rows<T, kHeadK>(q_square, base + Tiles::kQ, warp, lane);
     }
     store_row_factors(p, norm, length, base, warp, lane, kk, q_square);
+    if (p.packed_qk && threadIdx.x == 0) {
+        bulk_wait_read(); /* the tiles have left */
+    }
     __syncthreads();
 
     float k_row[2], q_row[2];
@@ -115,7 +122,9 @@ __device__ __forceinline__ void compute_grams(const gdn_sm90_prefill &p, int len
         for (int c = 0; c < 4; ++c) {
             const float factor = c % 2 ? column.y : column.x;
             kk[4 * n + c] *= k_row[c / 2] * factor;
-            qk[4 * n + c] *= q_row[c / 2] * factor;
+            if (Tiles::kWithP) {
+                qk[4 * n + c] *= q_row[c / 2] * factor;
+            }
         }
     }
     if (length < kRows) {
@@ -125,7 +134,9 @@ __device__ __forceinline__ void compute_grams(const gdn_sm90_prefill &p, int len
             for (int c = 0; c < 4; ++c) {
                 const bool inside = 16 * warp + g + 8 * (c / 2) < length && 8 * n + 2 * t + c % 2 < length;
                 kk[4 * n + c] = inside ? kk[4 * n + c] : 0.0f;
-                qk[4 * n + c] = inside ? qk[4 * n + c] : 0.0f;
+                if (Tiles::kWithP) {
+                    qk[4 * n + c] = inside ? qk[4 * n + c] : 0.0f;
+                }
             }
         }
     }
@@ -155,27 +166,30 @@ __global__ void __launch_bounds__(kPrepThreads, PrepTiles<kHeadK>::kPerMultiproc
 #ifdef GDN_SM90_HAS_CODE
     using Tiles = PrepTiles<kHeadK>;
     const uint32_t base = shared_memory_base() - Tiles::kK;
+    const uint32_t record = base + Tiles::kRecord;
     const int warp = __shfl_sync(0xffffffffu, threadIdx.x / 32, 0);
     const int lane = threadIdx.x % 32;
     if (threadIdx.x == 0) {
         mbarrier_init(base + PrepMap::kBarrier, 1);
+        mbarrier_init(base + PrepMap::kQBarrier, 1);
         fence_mbarrier_init();
     }
     /* Blocks above the diagonal of A' and P are never written again; nor is the record's padding. */
-    for (uint32_t at = 16 * threadIdx.x; at < GDN_SM90_RECORD_BYTES; at += 16 * kPrepThreads) {
-        store_shared_16(base + PrepMap::kRecord + at, make_uint4(0, 0, 0, 0));
+    for (uint32_t at = 16 * threadIdx.x; at < Tiles::kRecordBytes; at += 16 * kPrepThreads) {
+        store_shared_16(record + at, make_uint4(0, 0, 0, 0));
     }
     __syncthreads();
 
     const Wave wave = wave_of(p);
     if (static_cast<int>(blockIdx.x) == job_blocks(p)) {
-        plan_pieces(p, wave, base + PrepMap::kRecord);
+        plan_pieces(p, wave, record);
         return;
     }
     PrepJob job = find_job(p, wave, blockIdx.x);
     RawGates raw = load_gates(p, job, warp);
     if (threadIdx.x == 0 && job.number >= 0) {
         load_tiles<kHeadK>(p, job, base);
+        load_Q<kHeadK>(p, job, base);
     }
     uint32_t parity = 0;
     while (job.number >= 0) {
@@ -184,6 +198,9 @@ __global__ void __launch_bounds__(kPrepThreads, PrepTiles<kHeadK>::kPerMultiproc
         }
         float kk[32], qk[32];
         mbarrier_wait(base + PrepMap::kBarrier, parity);
+        if (loads_Q<kHeadK>(p)) {
+            mbarrier_wait(base + PrepMap::kQBarrier, parity);
+        }
         parity ^= 1;
         if (std::is_same<T, __half>::value && p.packed_qk) {
             pack_tiles<T, kHeadK>(p, job, base);
@@ -191,9 +208,6 @@ __global__ void __launch_bounds__(kPrepThreads, PrepTiles<kHeadK>::kPerMultiproc
         const PrepJob next = find_job(p, wave, job.number + job_blocks(p));
         compute_grams<T, kHeadK>(p, job.length, base, kk, qk);
         if (threadIdx.x == 0 && next.number >= 0) {
-            if (p.packed_qk) {
-                bulk_wait_read(); /* the tiles have left */
-            }
             load_tiles<kHeadK>(p, next, base);
         }
         raw = load_gates(p, next, warp);
@@ -215,22 +229,30 @@ __global__ void __launch_bounds__(kPrepThreads, PrepTiles<kHeadK>::kPerMultiproc
             }
             __syncthreads();
             if (half) {
-                merge_column<T, HalfBlocks>(base, base + PrepMap::kRecord, gates, warp, lane);
+                merge_column<T, HalfBlocks>(base, record, gates, warp, lane);
             } else {
-                merge_column<T, Tf32Blocks>(base, base + PrepMap::kRecord, gates, warp, lane);
+                merge_column<T, Tf32Blocks>(base, record, gates, warp, lane);
             }
-            store_P<T>(qk, base + PrepMap::kRecord, gates, warp, lane);
+            if (Tiles::kWithP) {
+                store_P<T>(qk, record, gates, warp, lane);
+            } else if (warp >= 1) {
+                store_P_gates(base, record, gates, threadIdx.x - 32);
+            }
             if (warp >= 2) {
-                store_decays(base, base + PrepMap::kRecord, gates, threadIdx.x - 64);
+                store_decays(base, record, gates, threadIdx.x - 64);
             }
             fence_proxy_async();
             __syncthreads();
             if (threadIdx.x == 0) {
-                unsigned char *const record =
+                unsigned char *const out =
                     p.records + (static_cast<int64_t>(job.slot) * p.num_v_heads + value_head(p, job, h)) *
-                                    static_cast<int64_t>(GDN_SM90_RECORD_BYTES);
-                bulk_store(record, base + PrepMap::kRecord, GDN_SM90_RECORD_USED);
+                                    static_cast<int64_t>(Tiles::kRecordBytes);
+                bulk_store(out, record,
+                           Tiles::kWithP ? Tiles::kRecordBytes : gdn_sm90_record_used(p.qk_norm, p.packed_qk));
                 bulk_commit();
+                if (h == job.count - 1 && next.number >= 0) {
+                    load_Q<kHeadK>(p, next, base);
+                }
             }
         }
         job = next;

@@ -189,14 +189,12 @@ static void set_pieces(gdn_sm90_prefill *p, const gdn_prefill_run *run, bool one
     }
 }
 
-/* Whether blocks with two tiles of V, which those for 128 x 128 and for K = 256 can have, are the faster ones. A chunk takes them
- * 1.95 times as long as one tile does (measured where memory bounds both), at K = 256 1.45 times (by which the measured rows
- * were chosen right), so there must be enough sequences and heads to fill the multiprocessors without single tiles, and no
- * sequence so long that its own chunks are what takes the time. The bits are the same. */
+/* Whether blocks with two tiles of V, which those of K = 256 can have, are the faster ones. A chunk takes them 1.45 times as long as
+ * one tile does (by which the measured rows were chosen right), so there must be enough sequences and heads to fill the
+ * multiprocessors without single tiles, and no sequence so long that its own chunks are what takes the time. The bits are the same. */
 static bool whole_pays(const gdn_sm90_prefill *p, const gdn_prefill_run *run, int32_t num_sms)
 {
-    const int64_t time = p->head_k_dim == 256 ? 145 : 195; /* in hundredths of one tile's */
-    if ((p->any_dims && p->head_k_dim != 256) || p->v_tiles % 2 != 0) {
+    if (p->head_k_dim != 256 || p->v_tiles % 2 != 0) {
         return false;
     }
     const int64_t longest = longest_sequence(run);
@@ -204,7 +202,7 @@ static bool whole_pays(const gdn_sm90_prefill *p, const gdn_prefill_run *run, in
         run->args->total_tokens * run->problem->num_v_heads * (p->v_tiles / 2) / num_sms;
     const int64_t half = longest > 2 * share ? longest : 2 * share;
     const int64_t whole = longest > share ? longest : share;
-    return time * whole < 100 * half;
+    return 145 * whole < 100 * half;
 }
 
 /* Whether the fused kernel is the fastest: by what a chunk of the longest, or of the fullest multiprocessor's, sequences takes
@@ -227,7 +225,7 @@ static bool fused_pays(const gdn_prefill_run *run, int32_t num_sms)
  * finds the chunks, a thread a sequence, so that they have no schedule kernel. */
 static bool takes_fused(const gdn_sm90_prefill *p, const gdn_prefill_run *run, int64_t slots, int32_t num_sms)
 {
-    const int64_t room = run->choice->wave_chunks * GDN_SM90_RECORD_BYTES / GDN_SM90_GATES_BYTES;
+    const int64_t room = run->choice->wave_chunks * gdn_sm90_record_bytes(p->head_k_dim) / GDN_SM90_GATES_BYTES;
     return !p->any_dims && p->max_segments == 1 && p->pieces == 0 && p->packed_qk == NULL && slots <= room &&
            run->args->num_seqs <= INT32_MAX / (2 * run->problem->num_v_heads) && fused_pays(run, num_sms);
 }

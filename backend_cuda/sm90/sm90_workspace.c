@@ -56,7 +56,7 @@ gdn_status gdn_sm90_book(const gdn_device *device, const gdn_problem *problem, s
     const bool pack = problem->q.dtype == GDN_DTYPE_F16 && problem->qk_norm != GDN_QK_NORM_NONE;
     const size_t packed =
         pack ? gdn_size_mul((size_t)problem->num_k_heads, GDN_SM90_PACKED_BYTES((size_t)problem->head_k_dim)) : 0;
-    const size_t records = gdn_size_mul((size_t)heads, GDN_SM90_RECORD_BYTES);
+    const size_t records = gdn_size_mul((size_t)heads, gdn_sm90_record_bytes(problem->head_k_dim));
     const size_t record = records + packed; /* of a slot */
     const size_t entry = gdn_size_mul((size_t)heads, state); /* F, or E, of one segment */
     /* Segments with E have entries by slots, two halves by sequences. */

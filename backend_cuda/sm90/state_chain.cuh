@@ -408,7 +408,7 @@ template <typename T, Form kForm, typename D> class HalfChain
             stmatrix_x4(tile + swizzled(my_.operand_row(), 2 * i + my_.lane / 16), a);
         }
         __syncwarp();
-        warp_arrive(barriers_.values(), my_.lane);
+        warp_arrive(barriers_.values(buffer), my_.lane);
         ++chunk_;
     }
 

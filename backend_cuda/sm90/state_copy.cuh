@@ -125,8 +125,9 @@ template <Form kForm, typename D> class StageLoader
         const int v_row = reads_v ? item.row : rows_of(p);
         const int total = item.total();
         int token = item.token;
-        const unsigned char *record = p.records + (static_cast<int64_t>(item.first_slot) * p.num_v_heads + item.head) *
-                                                      static_cast<int64_t>(GDN_SM90_RECORD_BYTES);
+        constexpr int64_t kRecordBytes = kWithP<D> ? GDN_SM90_RECORD_BYTES_WITH_P : GDN_SM90_RECORD_BYTES;
+        const unsigned char *record =
+            p.records + (static_cast<int64_t>(item.first_slot) * p.num_v_heads + item.head) * kRecordBytes;
         const unsigned char *packed = p.packed_qk + (static_cast<int64_t>(item.first_slot) * p.num_k_heads + k_head) *
                                                         static_cast<int64_t>(GDN_SM90_PACKED_BYTES(D::kK));
         for (int c = 0; c < total || c == 0; ++c) {
@@ -139,7 +140,11 @@ template <Form kForm, typename D> class StageLoader
             if (total == 0) {
                 mbarrier_arrive(full);
             } else {
-                mbarrier_arrive_expect(full, outputs ? S::kLoaded : S::kLoadedQuiet);
+                const uint32_t record_bytes =
+                    S::kApart && outputs ? gdn_sm90_record_used(p.qk_norm, p.packed_qk) : GDN_SM90_RECORD_STATE_BYTES;
+                const uint32_t P_bytes = !S::kApart && outputs ? 8192 : 0;
+                mbarrier_arrive_expect(full, (outputs ? S::kLoaded : S::kLoadedQuiet) + record_bytes + P_bytes);
+                bulk_load(stage + S::kA, record, record_bytes, full);
                 if (kForm != Form::kWhole && p.packed_qk) {
                     bulk_load(stage + S::kK, packed, D::kRowBytes, full);
                 } else {
@@ -153,12 +158,12 @@ template <Form kForm, typename D> class StageLoader
                 const int v0 = v_tile * GDN_SM90_TILE;
                 tensor_load(stage + S::kV, &p.v_map, v0, item.head, token, v_row, full);
                 if (kForm == Form::kWhole) {
-                    /* Of V = 128 v0 is the first tile. */
-                    tensor_load(stage + S::kV + 8192, &p.v_map, (D::kAny ? v0 : 0) + GDN_SM90_TILE, item.head, token,
-                                v_row, full);
+                    tensor_load(stage + S::kV + 8192, &p.v_map, v0 + GDN_SM90_TILE, item.head, token, v_row, full);
                 }
                 if (outputs) {
-                    bulk_load(stage + S::kA, record, GDN_SM90_RECORD_USED, full);
+                    if (!S::kApart) {
+                        bulk_load(stage + S::kP, record + GDN_SM90_RECORD_P, 8192, full);
+                    }
                     if (kForm != Form::kWhole && p.packed_qk) {
                         bulk_load(stage + S::kQ, packed + D::kRowBytes, D::kRowBytes, full);
                     } else {
@@ -167,12 +172,9 @@ template <Form kForm, typename D> class StageLoader
                             tensor_load(stage + S::kQ + h * 8192, &p.q_map, 64 * h, k_head, token, item.row, full);
                         }
                     }
-                } else {
-                    bulk_load(stage + S::kA, record + GDN_SM90_RECORD_A, 8192, full);
-                    bulk_load(stage + S::kDecays, record + GDN_SM90_RECORD_DECAY_K, S::kDecayBytes, full);
                 }
             }
-            record += static_cast<int64_t>(p.num_v_heads) * GDN_SM90_RECORD_BYTES;
+            record += p.num_v_heads * kRecordBytes;
             packed += static_cast<int64_t>(p.num_k_heads) * GDN_SM90_PACKED_BYTES(D::kK);
             token += GDN_SM90_CHUNK;
             ++uses_;

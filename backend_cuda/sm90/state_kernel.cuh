@@ -8,7 +8,7 @@
  *
  * A block works off items, each a segment of a sequence for one value head and a tile of V, or two:
  *
- *                   state_only           state_output, half         state_output, whole
+ *                   state_only           state_output, half         state_output, whole (K = 256)
  *     warp 0        finds the block's items, loads their chunks into a ring of three stages
  *     warp 1, 2                          1: stores O                each stores a tile's O
  *     warps 4..7    state                state                      state and outputs of a tile
@@ -20,9 +20,9 @@
 #define GDN_CUDA_SM90_STATE_KERNEL_CUH
 
 #include "item_state.cuh"
+#include "output_warps.cuh"
 #include "plain_chain.cuh"
 #include "state_copy.cuh"
-#include "whole_chain.cuh"
 
 namespace gdn
 {
@@ -149,123 +149,6 @@ __device__ __forceinline__ void advance_states(const gdn_sm90_prefill &p, uint32
     chain.close();
 }
 
-/* The output warpgroup of state_output, half: O = Gamma Q S + P V' of every chunk that the state warpgroup has done. */
-template <typename T, Form kForm, typename D>
-__device__ __forceinline__ void compute_outputs(const gdn_sm90_prefill &p, uint32_t base, const Barriers &barriers)
-{
-    using Stage = sm90::Stage<kForm, D>;
-    using StateMap = sm90::StateMap<kForm, D>;
-    const int lane = threadIdx.x % 32;
-    const int warp = __shfl_sync(0xffffffffu, threadIdx.x / 32 % 4, 0);
-    const int g = lane / 4;
-    StageCursor cursor;
-    int chunk = 0; /* done so far, in all items */
-    for (;;) {
-        mbarrier_wait(barriers.full(cursor.stage), cursor.parity);
-        const Item item = read_item(cursor.address<kForm, D>(base) + Stage::kItem);
-        const ItemCounts counts = read_counts(cursor.address<kForm, D>(base) + Stage::kItem);
-        const int total = counts.total();
-        if (total <= 0) {
-            if (counts.chunks < 0) {
-                break;
-            }
-            warp_arrive(barriers.empty(cursor.stage), lane);
-            cursor.advance<D>();
-        }
-        int first = 0;
-        if constexpr (kForm == Form::kPieces) {
-            first = read_quiet(cursor.address<kForm, D>(base) + Stage::kItem);
-            for (int c = 0; c < first; ++c) {
-                mbarrier_wait(barriers.full(cursor.stage), cursor.parity);
-                warp_arrive(barriers.empty(cursor.stage), lane);
-                cursor.advance<D>();
-            }
-        }
-        for (int c = first; c < total; ++c) {
-            const int buffer = chunk & 1;
-            const uint32_t stage = cursor.address<kForm, D>(base);
-            const uint32_t values = base + StateMap::kNewV + buffer * 8192;
-            const uint32_t tile = base + StateMap::kO + buffer * 8192;
-            mbarrier_wait(barriers.full(cursor.stage), cursor.parity);
-            const float decay_low = load_shared_float(stage + Stage::kDecayQ + 4 * (16 * warp + g));
-            const float decay_high = load_shared_float(stage + Stage::kDecayQ + 4 * (16 * warp + g + 8));
-            /* Half of Q S while the chain finds V', the rest when it has: all of it at once would hold up A' R, except at
-             * K = 64. */
-            mbarrier_wait(barriers.state(), chunk & 1);
-            fence_proxy_async();
-            const auto wait_values = [&barriers, chunk]() {
-                mbarrier_wait(barriers.values(), chunk & 1);
-                fence_proxy_async();
-            };
-            float O[32];
-#pragma unroll
-            for (int h = 0; h < D::kKTiles; ++h) {
-                if (2 * h == D::kKTiles) {
-                    wait_values();
-                }
-                wgmma_fence();
-#pragma unroll
-                for (int i = 0; i < 4; ++i) {
-                    const uint32_t offset = h * 8192 + i * 32;
-                    wgmma_ss<T>(O, wgmma_operand(stage + Stage::kQ) + wgmma_offset(offset),
-                                wgmma_operand(base + StateMap::kS) + wgmma_offset(offset), h + i > 0);
-                }
-                wgmma_commit();
-            }
-            wgmma_wait<0>();
-            warp_arrive(barriers.state_free(), lane);
-#pragma unroll
-            for (int n = 0; n < 8; ++n) {
-                O[4 * n] *= decay_low;
-                O[4 * n + 1] *= decay_low;
-                O[4 * n + 2] *= decay_high;
-                O[4 * n + 3] *= decay_high;
-            }
-            if (D::kKTiles == 1) {
-                wait_values();
-            }
-            wgmma_fence();
-#pragma unroll
-            for (int i = 0; i < 4; ++i) {
-                wgmma_ss<T>(O, wgmma_operand(stage + Stage::kP) + wgmma_offset(i * 32),
-                            wgmma_operand(values) + wgmma_offset(i * 32), true);
-            }
-            wgmma_commit();
-            wgmma_wait<0>();
-            warp_arrive(barriers.values_free(buffer), lane);
-            warp_arrive(barriers.empty(cursor.stage), lane);
-            if (chunk >= 2) {
-                mbarrier_wait(barriers.output_free(buffer), ((chunk >> 1) & 1) ^ 1);
-            }
-#pragma unroll
-            for (int i = 0; i < 4; ++i) {
-                uint32_t a[4];
-                pack_operand<T>(a, O, i);
-                stmatrix_x4(tile + swizzled(16 * warp + lane / 8 % 2 * 8 + lane % 8, 2 * i + lane / 16), a);
-            }
-            if (warp == 0 && lane == 0) {
-                const int length = c < item.chunks ? GDN_SM90_CHUNK : item.tail;
-                store_output(
-                    base + StateMap::kOutputs + 16 * buffer,
-                    {D::v_tiles(p) * item.head + item.v_tile, item.token + c * GDN_SM90_CHUNK, item.row, length});
-            }
-            __syncwarp();
-            warp_arrive(barriers.output(buffer), lane);
-            ++chunk;
-            cursor.advance<D>();
-        }
-    }
-    const int buffer = chunk & 1;
-    if (chunk >= 2) {
-        mbarrier_wait(barriers.output_free(buffer), ((chunk >> 1) & 1) ^ 1);
-    }
-    if (warp == 0 && lane == 0) {
-        store_output(base + StateMap::kOutputs + 16 * buffer, {0, 0, 0, -1});
-    }
-    __syncwarp();
-    warp_arrive(barriers.output(buffer), lane);
-}
-
 /* A block's warps in their roles; `load` is the copy warp's. */
 template <typename T, Form kForm, typename D, typename Load>
 __device__ __forceinline__ void take_roles(const gdn_sm90_prefill &p, uint32_t base, const Load &load)
@@ -293,14 +176,12 @@ __device__ __forceinline__ void take_roles(const gdn_sm90_prefill &p, uint32_t b
         }
         if constexpr (D::kPlain) {
             advance_states<PlainChain<T, kForm, D>, kForm, D>(p, base, barriers);
-        } else if constexpr (kForm == Form::kWhole) {
-            advance_states<WholeChain<T>, kForm, D>(p, base, barriers);
         } else {
             advance_states<HalfChain<T, kForm, D>, kForm, D>(p, base, barriers);
         }
     } else if constexpr (kApart<kForm, D>) {
         registers_release<Block::kOutputRegisters>();
-        compute_outputs<T, kForm, D>(p, base, barriers);
+        OutputWarps<T, kForm, D>(p, base, barriers).run();
     }
 }
 

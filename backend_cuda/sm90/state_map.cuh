@@ -11,14 +11,14 @@ namespace sm90
 {
 
 constexpr int kStages = 3; /* at most */
-constexpr uint32_t kBarrierCount = 2 * kStages + 9; /* struct Barriers */
+constexpr uint32_t kBarrierCount = 2 * kStages + 10; /* struct Barriers */
 
 /* The kernels made of these parts. */
 enum class Form {
     kStateOnly, /* a tile of V, no outputs */
     kHalf, /* a tile of V, outputs by a warpgroup of their own: fills more multiprocessors */
     kPieces, /* the same, of a sequence whose outputs several blocks have between them: pieces_kernel.cuh */
-    kWhole, /* two tiles of V, each one's state warpgroup making its outputs: less work in all */
+    kWhole, /* two tiles of V of K = 256, each one's state warpgroup making its outputs: less work in all */
     kFused /* the same, and prep in a warpgroup beside them: fused_kernel.cuh */
 };
 
@@ -30,32 +30,36 @@ constexpr int kVTiles = kForm == Form::kWhole || kForm == Form::kFused ? 2 : 1; 
 template <Form kForm, typename D>
 constexpr bool kApart = (kForm == Form::kHalf && !D::kPlain) || kForm == Form::kPieces;
 
+/* P is in the record; otherwise the output warpgroup makes it. */
+template <typename D> constexpr bool kWithP = D::kPlain;
+
 /* Of state_only: a wave of checkpoints' own chunks. */
 template <typename D> __device__ __forceinline__ bool is_checkpoint_pass(const gdn_sm90_prefill &p)
 {
     return D::kAny && p.checkpoint_pass;
 }
 
-/* One stage: a chunk's operands, from a multiple of 1024 bytes on. Without outputs Q and P are left out. */
+/* One stage: a chunk's operands, from a multiple of 1024 bytes on. Without outputs there is neither Q nor what follows the
+ * state's part of the record. */
 template <Form kForm, typename D = Usual> struct Stage {
     static constexpr bool kOutput = kHasOutputs<kForm>;
     static constexpr uint32_t kK = 0; /* swizzled tiles of 64 x 64 */
     static constexpr uint32_t kKPitch = 8192; /* from tile to tile */
     static constexpr uint32_t kV = kK + D::kRowBytes; /* a tile, or two */
-    static constexpr uint32_t kA = kV + 8192 * kVTiles<kForm>; /* the record, or its first and its last part */
-    static constexpr uint32_t kP = kA + GDN_SM90_RECORD_P;
-    static constexpr uint32_t kDecays = kA + (kOutput ? GDN_SM90_RECORD_DECAY_K : GDN_SM90_RECORD_P);
-    static constexpr uint32_t kDecayK = kDecays;
-    static constexpr uint32_t kDecayEnd = kDecays + GDN_SM90_RECORD_DECAY_END - GDN_SM90_RECORD_DECAY_K;
-    static constexpr uint32_t kDecayQ = kDecays + GDN_SM90_RECORD_DECAY_Q - GDN_SM90_RECORD_DECAY_K;
-    static constexpr uint32_t kEnd = kDecays + GDN_SM90_RECORD_END - GDN_SM90_RECORD_DECAY_K;
-    static constexpr uint32_t kItem = kDecays + 1024 - 64; /* Item, with an item's first chunk */
-    static constexpr uint32_t kQ = kDecays + 1024;
+    static constexpr uint32_t kA = kV + 8192 * kVTiles<kForm>; /* the record */
+    static constexpr uint32_t kP = kA + GDN_SM90_RECORD_P; /* with P */
+    static constexpr uint32_t kDecayK = kA + GDN_SM90_RECORD_DECAY_K;
+    static constexpr uint32_t kDecayEnd = kA + GDN_SM90_RECORD_DECAY_END;
+    static constexpr uint32_t kDecayQ = kA + GDN_SM90_RECORD_DECAY_Q;
+    static constexpr uint32_t kEnd = kA + GDN_SM90_RECORD_END;
+    static constexpr bool kApart = sm90::kApart<kForm, D>;
+    static constexpr uint32_t kHead = kApart ? 11264 : 9216; /* of the record, all but P, and the item */
+    static constexpr uint32_t kItem = kA + kHead - 64; /* Item, with an item's first chunk */
+    static constexpr uint32_t kQ = kA + kHead + (kOutput && !kApart ? 8192 : 0);
     static constexpr uint32_t kBytes = kQ + (kOutput ? D::kRowBytes : 0);
-    static constexpr uint32_t kDecayBytes = GDN_SM90_RECORD_USED - GDN_SM90_RECORD_DECAY_K;
-    static constexpr uint32_t kLoadedQuiet = D::kRowBytes + 8192 * kVTiles<kForm> + 8192 + kDecayBytes;
-    static constexpr uint32_t kLoaded =
-        kOutput ? 2 * D::kRowBytes + 8192 * kVTiles<kForm> + GDN_SM90_RECORD_USED : kLoadedQuiet;
+    /* What is loaded, but for the record. */
+    static constexpr uint32_t kLoadedQuiet = D::kRowBytes + 8192 * kVTiles<kForm>;
+    static constexpr uint32_t kLoaded = kLoadedQuiet + (kOutput ? D::kRowBytes : 0);
 };
 
 template <Form kForm, typename D = Usual> struct StateMap {
@@ -77,7 +81,8 @@ template <Form kForm, typename D> constexpr bool kStageFits()
 {
     using S = Stage<kForm, D>;
     static_assert(S::kBytes % 1024 == 0 && S::kA % 1024 == 0 && S::kQ % 1024 == 0, "tiles are swizzled by address");
-    static_assert(S::kItem >= S::kDecays + S::kDecayBytes && S::kItem % 16 == 0,
+    static_assert(S::kItem % 16 == 0 &&
+                      S::kItem >= S::kA + (S::kApart ? GDN_SM90_RECORD_USED : GDN_SM90_RECORD_STATE_BYTES),
                   "the copy engine leaves the item alone");
     return StateMap<kForm, D>::kBytes + 1024 <= 232448; /* what a block of sm_90 may have */
 }
@@ -120,14 +125,14 @@ struct Barriers {
         return base + 8 * (2 * kStages + 8);
     }
     /* V' of a chunk is in shared memory; 4. */
-    __device__ __forceinline__ uint32_t values() const
+    __device__ __forceinline__ uint32_t values(int buffer) const
     {
-        return base + 8 * (2 * kStages);
+        return base + 8 * (2 * kStages + buffer);
     }
     /* S of a chunk has been read; 4. */
     __device__ __forceinline__ uint32_t state_free() const
     {
-        return base + 8 * (2 * kStages + 1);
+        return base + 8 * (2 * kStages + 9);
     }
     /* V' of a chunk has been read; 4. */
     __device__ __forceinline__ uint32_t values_free(int buffer) const
@@ -153,9 +158,9 @@ struct Barriers {
             mbarrier_init(empty(stage), consumers * kArrivingLanes);
         }
         mbarrier_init(state(), 4 * kArrivingLanes);
-        mbarrier_init(values(), 4 * kArrivingLanes);
         mbarrier_init(state_free(), 4 * kArrivingLanes);
         for (int buffer = 0; buffer < 2; ++buffer) {
+            mbarrier_init(values(buffer), 4 * kArrivingLanes);
             mbarrier_init(values_free(buffer), 4 * kArrivingLanes);
             mbarrier_init(output(buffer), 4 * kArrivingLanes);
             mbarrier_init(output_free(buffer), kArrivingLanes);
@@ -176,11 +181,6 @@ struct StageCursor {
             stage = 0;
             parity ^= 1;
         }
-    }
-    /* The use before this one; for its stage only. */
-    __device__ __forceinline__ StageCursor before() const
-    {
-        return {stage == 0 ? kStages - 1 : stage - 1, 0};
     }
     template <Form kForm, typename D = Usual> __device__ __forceinline__ uint32_t address(uint32_t base) const
     {
