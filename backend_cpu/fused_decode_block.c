@@ -20,11 +20,13 @@ static block_view view_of(const gdn_state_layout *layout, const void *data, int6
                         layout->k_stride == 1 ? layout->v_stride : layout->k_stride};
 }
 
-/* Elements from a block to the one that is read next: in the same head, or in the one after it. */
+/* Elements from a block to the one that will be read after the next: one block takes less time than memory does. It is in the
+ * same head, or at the same distance from the start of one of those after it. */
 static ptrdiff_t block_ahead(const gdn_problem *p, const gdn_state_layout *layout, int first, int count)
 {
-    const bool last = first + count >= p->head_v_dim;
-    return (ptrdiff_t)(last ? layout->head_stride - first * layout->v_stride : count * layout->v_stride);
+    enum { BLOCKS_AHEAD = 2 };
+    const int at = first + BLOCKS_AHEAD * count, blocks = (p->head_v_dim + count - 1) / count * count;
+    return (ptrdiff_t)(at / blocks * layout->head_stride + (at % blocks - first) * layout->v_stride);
 }
 
 /* What one block goes through: `count` columns of v from `first` on. */

@@ -13,12 +13,13 @@ enum { DECODE_BLOCK = GDN_TOKEN_BLOCK };
  * registers for the addresses of all. */
 #define DECODE_VARIANT static __attribute__((noinline)) void
 
-/* Asks for the cache line of element `at`, once for all vectors of it; `i` is this one's first element in its row. */
+/* Asks for the cache line of element `at`, once for all vectors of it; `i` is this one's first element in its row. Into the
+ * second-level cache: what the first can wait for at a time does not keep memory busy (half the rate on Zen 4). */
 GDN_INLINE void decode_ask(gdn_dtype dtype, const void *data, ptrdiff_t at, int i)
 {
     const int size = dtype == GDN_DTYPE_F32 ? 4 : 2;
     if (i * size % 64 == 0) {
-        __builtin_prefetch((const char *)data + at * size, 1, 3);
+        __builtin_prefetch((const char *)data + at * size, 0, 2);
     }
 }
 
