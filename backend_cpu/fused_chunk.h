@@ -7,7 +7,7 @@
  *
  * Multiplying all of S by exp(G_n) is put off as long as it is mild: what is kept is P with S = c P, where c is the product of
  * what has been put off. R and O take c in Gamma, and P += K^T diag(exp(G_n - G_i) / (c exp(G_n))) V'. Once c exp(G_n) falls
- * below GDN_LEAST_SCALE, and at the end, P is multiplied and c is 1 again. A checkpoint is what a run would keep that ends there.
+ * below 2^-32, and at the end, P is multiplied and c is 1 again. A checkpoint is what a run would keep that ends there.
  *
  * What does not depend on the value head (packed k and q, K K^T, Q K^T) is made once a chunk by
  * gdn_chunk_pack and used for each value head of the group by gdn_chunk_head. */

@@ -16,7 +16,8 @@ namespace gdn
 namespace sm90
 {
 
-constexpr float kQuiet = 0.625f; /* what a chunk without outputs takes of the time of one with them */
+constexpr float kQuiet = GDN_SM90_QUIET;
+static_assert(sizeof(Item) == GDN_SM90_PIECE_BYTES, "what piece_items has room for");
 
 /* A wave's sequences in shared memory, the longest first: chunks, and numbers counted from the wave's first sequence. */
 struct Ranking {

@@ -155,15 +155,15 @@ static int64_t longest_sequence(const gdn_prefill_run *run)
 }
 
 /* Whether pieces of the longest sequence that take the places of `others` shorter ones, when those are done, spare a tenth of its
- * time. The others are taken to be alike; a piece comes to its own chunks in 5/8 of the time of those with outputs. */
+ * time. The others are taken to be alike. */
 static bool pieces_pay(int64_t longest, int64_t others, int64_t total)
 {
     const double begin = others > 0 ? (double)(total - longest) / (double)others : 0.0;
     double reach = 1.0, late = 0.0; /* n pieces come to chunk reach T - late begin in a time T */
     bool pays = false;
     for (int64_t n = 1; n < GDN_SM90_MOST_PIECES && n <= others; n++) {
-        reach = 1.0 + 0.375 * reach;
-        late = 1.0 + 0.375 * late;
+        reach = 1.0 + (1.0 - (double)GDN_SM90_QUIET) * reach;
+        late = 1.0 + (1.0 - (double)GDN_SM90_QUIET) * late;
         pays = pays || (double)longest + late * begin < 0.9 * reach * (double)longest;
     }
     return pays;
