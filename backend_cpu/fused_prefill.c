@@ -164,6 +164,7 @@ static void give_away(gdn_team *team, gdn_item_run *items, int *count)
 /* Items of one sequence, all at the same token, to its end: span by span in turn. */
 static void advance(gdn_chunk_work *w, gdn_team *team, gdn_item_run *items, int count)
 {
+    /* NOLINTNEXTLINE(clang-analyzer-core.uninitialized.Assign): a bundle has an item at least */
     const int64_t length = items[0].s.seq.length;
     for (int64_t t = items[0].t, end; t < length; t = end) {
         const int64_t most = count > 1 ? SPAN : team->size > 1 ? SHARED_SPAN : length;
