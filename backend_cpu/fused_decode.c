@@ -55,7 +55,7 @@ static size_t tile_floats(const gdn_problem *problem)
 static size_t lane_bytes(const gdn_problem *problem)
 {
     const size_t vectors = (size_t)problem->tokens_per_row * (size_t)problem->head_k_dim;
-    return (2 * vectors + tile_floats(problem)) * sizeof(float);
+    return (2 * vectors + tile_floats(problem)) * sizeof(float) + GDN_LANE_GAP;
 }
 
 gdn_status gdn_fused_decode_book(int threads, const gdn_problem *problem, size_t max_workspace, gdn_choice *choice)

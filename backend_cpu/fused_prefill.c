@@ -28,7 +28,7 @@ enum {
     PARAM_OFFSET = 0,
     PARAM_LANE_BYTES,
     PARAM_LANES,
-    PARAM_POOL, /* panels of state of all lanes */
+    PARAM_POOL, /* panels of state of all lanes, which lie apart there, too */
     PARAM_SEGMENTS /* offset of what segments share */
 };
 
@@ -86,7 +86,8 @@ gdn_status gdn_fused_prefill_book(const gdn_cpu_kernels *kernels, int threads, c
                                   size_t max_workspace, gdn_choice *choice)
 {
     const int chunk = chunk_of(kernels, problem);
-    const size_t work_bytes = gdn_chunk_work_bytes(kernels, problem, chunk);
+    const size_t lane_bytes = gdn_chunk_work_bytes(kernels, problem, chunk) + GDN_LANE_GAP;
+    const size_t work_bytes = lane_bytes + GDN_LANE_GAP; /* with the gap between the states of two lanes */
     const size_t panel_bytes = gdn_fused_panel_floats(problem) * sizeof(float);
     const bool segments = problem->num_segments > 1;
     const int64_t runs = segments ? problem->num_segments : problem->max_seqs;
@@ -111,7 +112,7 @@ gdn_status gdn_fused_prefill_book(const gdn_cpu_kernels *kernels, int threads, c
     choice->wave_chunks = 0;
     choice->param[PARAM_OFFSET] = (int64_t)gdn_ledger_book(&choice->ledger, "fused prefill",
                                                            (size_t)lanes * work_bytes + (size_t)pool * panel_bytes);
-    choice->param[PARAM_LANE_BYTES] = (int64_t)work_bytes;
+    choice->param[PARAM_LANE_BYTES] = (int64_t)lane_bytes;
     choice->param[PARAM_LANES] = lanes;
     choice->param[PARAM_POOL] = pool;
     return GDN_OK;
@@ -131,7 +132,8 @@ static gdn_chunk_work work_of(const gdn_cpu_kernels *kernels, const gdn_prefill_
         .chunk = run->choice->chunk_size,
     };
     gdn_chunk_work_place(&work, base + lane * param[PARAM_LANE_BYTES]);
-    float *pool = (float *)(void *)(base + param[PARAM_LANES] * param[PARAM_LANE_BYTES]);
+    float *pool =
+        (float *)(void *)(base + param[PARAM_LANES] * param[PARAM_LANE_BYTES] + (ptrdiff_t)lane * GDN_LANE_GAP);
     work.state = pool + (size_t)(lane * (param[PARAM_POOL] / team)) * gdn_fused_panel_floats(run->problem);
     return work;
 }
