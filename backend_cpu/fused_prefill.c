@@ -24,7 +24,6 @@ enum {
      * by side in memory, and its page is found again as long as few others came between: the translations of all pages of
      * 8192 tokens would fill the caches by themselves. */
     SPAN = 256,
-    SHARED_SPAN = 128, /* of a single item, between two looks for idle threads */
     PARAM_OFFSET = 0,
     PARAM_LANE_BYTES,
     PARAM_LANES,
@@ -163,23 +162,30 @@ static void give_away(gdn_team *team, gdn_item_run *items, int *count)
     }
 }
 
-/* Items of one sequence, all at the same token, to its end: span by span in turn. */
+/* Items of one sequence, all at the same token, to its end: span by span in turn, a single one chunk by chunk where others may
+ * take half of it. */
 static void advance(gdn_chunk_work *w, gdn_team *team, gdn_item_run *items, int count)
 {
     /* NOLINTNEXTLINE(clang-analyzer-core.uninitialized.Assign): a bundle has an item at least */
     const int64_t length = items[0].s.seq.length;
-    for (int64_t t = items[0].t, end; t < length; t = end) {
-        const int64_t most = count > 1 ? SPAN : team->size > 1 ? SHARED_SPAN : length;
-        end = length - t <= most ? length : t + most / w->chunk * w->chunk;
-        for (int i = 0; i < count; i++) {
+    const bool shared = team->size > 1;
+    for (int64_t t = items[0].t, end; t < length; t = items[0].t) {
+        const int64_t most = count > 1 ? SPAN / w->chunk * w->chunk : shared ? w->chunk : length;
+        end = length - t <= most ? length : t + most;
+        const bool one_left = shared && count > 1 && end == length; /* it goes on alone */
+        for (int i = 0; i < count - one_left; i++) {
             const bool last = i + 1 == count;
             gdn_item_run *item = &items[i];
             item->checkpoint = gdn_fused_run_span(w, &item->s, &item->part, item->state, t, end, false,
                                                   &items[last ? 0 : i + 1].part, last ? end : t, item->checkpoint);
             item->t = end;
+            if (end < length || i + 1 < count) {
+                give_away(team, items, &count);
+            }
         }
-        if (end < length) {
-            give_away(team, items, &count);
+        if (one_left) {
+            items[0] = items[count - 1];
+            count = 1;
         }
     }
 }
