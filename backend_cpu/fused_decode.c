@@ -17,9 +17,6 @@
 #include "fused_rows.h"
 #include "fused_share.h"
 #include "numeric.h"
-#include <x86intrin.h>
-__attribute__((visibility("default"))) uint64_t gdn_d[64][8];
-static uint64_t xb;
 
 enum {
     ROWS = GDN_TOKEN_BLOCK, /* of a [V, K] state */
@@ -250,10 +247,6 @@ static void run_lane(const gdn_cpu_kernels *kernels, const gdn_decode_run *run, 
     const int64_t others = bundles->lanes * cut->own;
     gdn_decode_work work = work_of(kernels, run, lane);
     int turn = 0;
-    const uint64_t x0 = __rdtsc();
-    uint64_t *X = gdn_d[lane];
-    X[0] += x0 - xb;
-    X[3]++;
     for (int64_t i; (i = gdn_bundles_take(bundles, lane, &turn)) >= 0;) {
         if (i < bundles->lanes) {
             run_items(&work, cut, i * cut->own, (i + 1) * cut->own);
@@ -262,7 +255,6 @@ static void run_lane(const gdn_cpu_kernels *kernels, const gdn_decode_run *run, 
             run_items(&work, cut, first, end < cut->items ? end : cut->items);
         }
     }
-    X[1] += __rdtsc() - x0;
     gdn_float_mode_restore(mode);
 }
 
@@ -275,10 +267,8 @@ gdn_status gdn_fused_decode_run(const gdn_cpu_kernels *kernels, int threads, con
     gdn_bundles bundles = share_out(&cut, team);
 #ifdef _OPENMP
     if (team > 1) {
-        xb = __rdtsc();
 #pragma omp parallel num_threads(team)
         run_lane(kernels, run, &cut, &bundles, omp_get_thread_num());
-        gdn_d[0][2] += __rdtsc() - xb;
         return GDN_OK;
     }
 #endif
