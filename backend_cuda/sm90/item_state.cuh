@@ -65,14 +65,36 @@ __device__ __forceinline__ void await_reads(const gdn_sm90_prefill &p, const Ite
     }
 }
 
+/* An item that two blocks of the fused kernel have parts of: the 256 threads of the first that have its state say that it has been
+ * left, each for itself, which takes the fewest registers. */
+__device__ __forceinline__ void count_passed(const gdn_sm90_prefill &p, const Item &item)
+{
+    if (item.target == kPlaceCarry) {
+        __threadfence();
+        atomicAdd(&p.passed[item.target_entry].index, 1);
+    }
+}
+
+__device__ __forceinline__ void await_passed(const gdn_sm90_prefill &p, const Item &item)
+{
+    while (load_relaxed(&p.passed[item.source_entry].index) < 256) {
+    }
+    __threadfence();
+}
+
 template <Form kForm, typename D = Usual>
 __device__ __forceinline__ void load_item_state(const gdn_sm90_prefill &p, const Item &item, int v_tile,
                                                 float (&S)[D::kKTiles][32])
 {
-    gdn_sm90_states states = p.initial_state;
+    const bool passed = kForm == Form::kFused && item.source == kPlaceCarry;
+    gdn_sm90_states states = passed ? p.passed_states : p.initial_state;
     int64_t slot = 0;
     bool there = true;
-    switch (kHasCarry<kForm> ? item.source : kPlaceCaller) {
+    if (passed) {
+        await_passed(p, item);
+        slot = item.source_entry;
+    }
+    switch (kHasCarry<kForm> ? item.source : passed ? kPlaceCarry : kPlaceCaller) {
     case kPlaceCaller:
         there = states.data && (!p.has_initial_state || p.has_initial_state[item.seq]);
         if (there) {
@@ -80,7 +102,9 @@ __device__ __forceinline__ void load_item_state(const gdn_sm90_prefill &p, const
         }
         break;
     case kPlaceCarry:
-        states = own_states<D>(p, const_cast<float *>(p.carry_in));
+        if (kHasCarry<kForm>) {
+            states = own_states<D>(p, const_cast<float *>(p.carry_in));
+        }
         break;
     case kPlaceF:
     case kPlaceE:
@@ -121,15 +145,18 @@ template <Form kForm, typename D = Usual>
 __device__ __forceinline__ void store_item_state(const gdn_sm90_prefill &p, const Item &item, int v_tile,
                                                  const float (&S)[D::kKTiles][32])
 {
-    gdn_sm90_states states = p.final_state;
+    const bool passed = kForm == Form::kFused && item.target == kPlaceCarry;
+    gdn_sm90_states states = passed ? p.passed_states : p.final_state;
     int64_t slot = item.target_entry;
-    switch (kHasCarry<kForm> ? item.target : kPlaceCaller) {
+    switch (kHasCarry<kForm> ? item.target : passed ? kPlaceCarry : kPlaceCaller) {
     case kPlaceCaller:
         slot = p.write_slots ? load_index(p.write_slots, p.slots_dtype, item.seq) : item.seq;
         break;
     case kPlaceCarry:
-        states = own_states<D>(p, p.carry_out);
-        slot = 0;
+        if (kHasCarry<kForm>) {
+            states = own_states<D>(p, p.carry_out);
+            slot = 0;
+        }
         break;
     case kPlaceF:
     case kPlaceE:
@@ -145,6 +172,9 @@ __device__ __forceinline__ void store_item_state(const gdn_sm90_prefill &p, cons
     }
     if (states.data) {
         store_state(S, states, state_base(states, slot, item.head, v_tile * GDN_SM90_TILE));
+    }
+    if (kForm == Form::kFused) {
+        count_passed(p, item);
     }
 }
 

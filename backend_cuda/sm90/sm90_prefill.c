@@ -205,29 +205,71 @@ static bool whole_pays(const gdn_sm90_prefill *p, const gdn_prefill_run *run, in
     return 145 * whole < 100 * half;
 }
 
+/* Whether a fused run's gates kernel can do what the schedule kernel would. */
+static bool plans_fused(const gdn_prefill_run *run)
+{
+    return run->problem->check == 0 && run->problem->checkpoint_form == GDN_CHECKPOINT_NONE &&
+           run->args->num_seqs <= GDN_SM90_MOST_PLANNED;
+}
+
+/* Chunks of a block, where the fused kernel's items, each taken to be as long as the longest, are shared out evenly: a quarter of an
+ * item is the least of one that a block has, as each part costs a state's way through memory. 0 where whole items are as good. */
+static int64_t fused_share(const gdn_prefill_run *run, int32_t num_sms)
+{
+    const int64_t chunks = (longest_sequence(run) + GDN_SM90_CHUNK - 1) / GDN_SM90_CHUNK;
+    const int64_t items = run->args->num_seqs * run->problem->num_v_heads;
+    if (items <= num_sms || chunks == 0 || items > INT32_MAX / 2 / chunks) {
+        return 0;
+    }
+    const int64_t grain = (chunks + 3) / 4;
+    const int64_t share = (items * chunks + num_sms * grain - 1) / (num_sms * grain) * grain;
+    const int64_t mean = (run->args->total_tokens / run->args->num_seqs + GDN_SM90_CHUNK - 1) / GDN_SM90_CHUNK;
+    const int64_t whole = (items + num_sms - 1) / num_sms * mean;
+    return 16 * share < 15 * (whole > chunks ? whole : chunks) ? share : 0;
+}
+
 /* Whether the fused kernel is the fastest: by what a chunk of the longest, or of the fullest multiprocessor's, sequences takes
  * it, or half of V of that, the prep of all chunks before and a launch more (in 10 ns, measured). The bits are the same. */
-static bool fused_pays(const gdn_prefill_run *run, int32_t num_sms)
+static bool fused_pays(const gdn_prefill_run *run, int64_t share, int32_t num_sms)
 {
     enum { FUSED_CHUNK = 275, PREP_CHUNKS = 85 /* of 100 */, LAUNCH = 500 * GDN_SM90_CHUNK };
     const int64_t total = run->args->total_tokens, longest = longest_sequence(run);
     const int64_t items = run->args->num_seqs * run->problem->num_v_heads;
     const int64_t mean = total / run->args->num_seqs;
-    const int64_t whole = (items + num_sms - 1) / num_sms * mean; /* tokens of the fullest multiprocessor */
+    const int64_t rounds = (items + num_sms - 1) / num_sms * mean; /* tokens of the fullest multiprocessor */
+    const int64_t whole = share > 0 ? share * GDN_SM90_CHUNK : rounds > longest ? rounds : longest;
     const int64_t half = (2 * items + num_sms - 1) / num_sms * mean;
     const int64_t half_chunk = 2 * items > num_sms ? 125 : 112; /* where all of them are full, memory bounds it */
-    return FUSED_CHUNK * (whole > longest ? whole : longest) <
-           half_chunk * (half > longest ? half : longest) + PREP_CHUNKS * total * run->problem->num_v_heads / 100 +
-               LAUNCH;
+    return FUSED_CHUNK * whole < half_chunk * (half > longest ? half : longest) +
+                                     PREP_CHUNKS * total * run->problem->num_v_heads / 100 + LAUNCH;
 }
 
 /* Everything at once by the fused kernel, whose gates go where the records of waves would. Of most such runs the gates kernel
- * finds the chunks, a thread a sequence, so that they have no schedule kernel. */
-static bool takes_fused(const gdn_sm90_prefill *p, const gdn_prefill_run *run, int64_t slots, int32_t num_sms)
+ * finds the chunks, a thread a sequence, so that they have no schedule kernel. States that blocks pass on follow the gates. */
+static bool takes_fused(gdn_sm90_prefill *p, const gdn_prefill_run *run, int64_t slots, int32_t num_sms)
 {
-    const int64_t room = run->choice->wave_chunks * gdn_sm90_record_bytes(p->head_k_dim) / GDN_SM90_GATES_BYTES;
-    return !p->any_dims && p->max_segments == 1 && p->pieces == 0 && p->packed_qk == NULL && slots <= room &&
-           run->args->num_seqs <= INT32_MAX / (2 * run->problem->num_v_heads) && fused_pays(run, num_sms);
+    const int64_t heads = run->problem->num_v_heads;
+    const int64_t room = run->choice->wave_chunks * heads * gdn_sm90_record_bytes(p->head_k_dim);
+    const int64_t gates = (slots * heads * GDN_SM90_GATES_BYTES + 255) / 256 * 256;
+    if (p->any_dims || p->max_segments != 1 || p->pieces != 0 || p->packed_qk != NULL || gates > room ||
+        run->args->num_seqs > INT32_MAX / (2 * heads)) {
+        return false;
+    }
+    int64_t share = fused_share(run, num_sms);
+    if (!plans_fused(run) || gates + num_sms * (int64_t)GDN_SM90_PASSED_BYTES > room) {
+        share = 0;
+    }
+    if (!fused_pays(run, share, num_sms)) {
+        return false;
+    }
+    if (share > 0) {
+        p->share = (int32_t)share;
+        p->item_chunks = (int32_t)((longest_sequence(run) + GDN_SM90_CHUNK - 1) / GDN_SM90_CHUNK);
+        p->share_blocks = (int32_t)((run->args->num_seqs * heads * p->item_chunks + share - 1) / share);
+        const gdn_sm90_states passed = {p->records + gates, GDN_DTYPE_F32, 1, 128 * 128, 0, 128, 1};
+        p->passed_states = passed;
+    }
+    return true;
 }
 
 static gdn_status check_launch(int error, const char *kernel)
@@ -330,6 +372,7 @@ static gdn_status run_waves(const gdn_device *device, const gdn_prefill_run *run
     p.whole_V = p.max_segments == 1 && p.pieces == 0 && p.packed_qk == NULL && whole_pays(&p, run, num_sms);
     p.chunks = chunks;
     p.next_item = &chunks[slots].index;
+    p.passed = chunks + slots + 1;
     if (p.pieces > 0 && in_place(run)) {
         p.reads = chunks + slots + 1;
     }
@@ -337,8 +380,7 @@ static gdn_status run_waves(const gdn_device *device, const gdn_prefill_run *run
     p.taken = (uint32_t *)(run->workspace + choice->param[PARAM_TAKEN]);
     p.records = run->workspace + choice->param[PARAM_RECORDS];
     const bool fused = takes_fused(&p, run, slots, num_sms);
-    p.planned = fused && problem->check == 0 && problem->checkpoint_form == GDN_CHECKPOINT_NONE &&
-                run->args->num_seqs <= GDN_SM90_MOST_PLANNED;
+    p.planned = fused && plans_fused(run);
     if (p.planned) {
         gdn_cuda_describe(run, GDN_SM90_CHUNK, &p.schedule);
     } else {
