@@ -166,9 +166,9 @@ __device__ __forceinline__ bool find_part(const gdn_sm90_prefill &p, uint32_t fo
     put(offsetof(Item, head), head);
     put(offsetof(Item, token), (p.equal_length ? 0 : static_cast<int>(span.begin)) + from * kRows);
     put(offsetof(Item, row), p.equal_length ? seq : 0);
-    put(offsetof(Item, source), from > 0 ? kPlaceCarry : kPlaceCaller);
+    put(offsetof(Item, source), from > 0 ? kPlacePassed : kPlaceCaller);
     put(offsetof(Item, source_entry), block - 1);
-    put(offsetof(Item, target), last ? kPlaceCaller : kPlaceCarry);
+    put(offsetof(Item, target), last ? kPlaceCaller : kPlacePassed);
     put(offsetof(Item, target_entry), block);
     put(offsetof(Item, first_slot), first_slot + from);
     put(offsetof(Item, index), from);

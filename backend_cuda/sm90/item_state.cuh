@@ -41,6 +41,7 @@ __device__ __forceinline__ void keep_initial_state(const gdn_sm90_prefill &p, co
 
 /* Places that a form has no items for are left out of its code. */
 template <Form kForm> constexpr bool kHasCarry = kForm != Form::kFused;
+template <Form kForm> constexpr bool kShares = kForm == Form::kFused || kForm == Form::kPieces;
 template <Form kForm> constexpr bool kHasSegments = kForm == Form::kStateOnly || kForm == Form::kHalf;
 
 /* Pieces of a sequence all read the state that the last of them may replace: the others' warps count what they have read. The
@@ -65,19 +66,19 @@ __device__ __forceinline__ void await_reads(const gdn_sm90_prefill &p, const Ite
     }
 }
 
-/* An item that two blocks of the fused kernel have parts of: the 256 threads of the first that have its state say that it has been
- * left, each for itself, which takes the fewest registers. */
+/* Two blocks have parts of an item: the threads of the first that have its state say that it has been left, each for itself, which
+ * takes the fewest registers. */
 __device__ __forceinline__ void count_passed(const gdn_sm90_prefill &p, const Item &item)
 {
-    if (item.target == kPlaceCarry) {
+    if (item.target == kPlacePassed) {
         __threadfence();
         atomicAdd(&p.passed[item.target_entry].index, 1);
     }
 }
 
-__device__ __forceinline__ void await_passed(const gdn_sm90_prefill &p, const Item &item)
+template <Form kForm> __device__ __forceinline__ void await_passed(const gdn_sm90_prefill &p, const Item &item)
 {
-    while (load_relaxed(&p.passed[item.source_entry].index) < 256) {
+    while (load_relaxed(&p.passed[item.source_entry].index) < 128 * kVTiles<kForm>) {
     }
     __threadfence();
 }
@@ -86,15 +87,17 @@ template <Form kForm, typename D = Usual>
 __device__ __forceinline__ void load_item_state(const gdn_sm90_prefill &p, const Item &item, int v_tile,
                                                 float (&S)[D::kKTiles][32])
 {
-    const bool passed = kForm == Form::kFused && item.source == kPlaceCarry;
+    const bool passed = kShares<kForm> && item.source == kPlacePassed;
     gdn_sm90_states states = passed ? p.passed_states : p.initial_state;
     int64_t slot = 0;
     bool there = true;
     if (passed) {
-        await_passed(p, item);
+        await_passed<kForm>(p, item);
         slot = item.source_entry;
     }
-    switch (kHasCarry<kForm> ? item.source : passed ? kPlaceCarry : kPlaceCaller) {
+    switch (kHasCarry<kForm> || passed ? item.source : kPlaceCaller) {
+    case kPlacePassed:
+        break;
     case kPlaceCaller:
         there = states.data && (!p.has_initial_state || p.has_initial_state[item.seq]);
         if (there) {
@@ -102,9 +105,7 @@ __device__ __forceinline__ void load_item_state(const gdn_sm90_prefill &p, const
         }
         break;
     case kPlaceCarry:
-        if (kHasCarry<kForm>) {
-            states = own_states<D>(p, const_cast<float *>(p.carry_in));
-        }
+        states = own_states<D>(p, const_cast<float *>(p.carry_in));
         break;
     case kPlaceF:
     case kPlaceE:
@@ -145,18 +146,18 @@ template <Form kForm, typename D = Usual>
 __device__ __forceinline__ void store_item_state(const gdn_sm90_prefill &p, const Item &item, int v_tile,
                                                  const float (&S)[D::kKTiles][32])
 {
-    const bool passed = kForm == Form::kFused && item.target == kPlaceCarry;
+    const bool passed = kShares<kForm> && item.target == kPlacePassed;
     gdn_sm90_states states = passed ? p.passed_states : p.final_state;
     int64_t slot = item.target_entry;
-    switch (kHasCarry<kForm> ? item.target : passed ? kPlaceCarry : kPlaceCaller) {
+    switch (kHasCarry<kForm> || passed ? item.target : kPlaceCaller) {
+    case kPlacePassed:
+        break;
     case kPlaceCaller:
         slot = p.write_slots ? load_index(p.write_slots, p.slots_dtype, item.seq) : item.seq;
         break;
     case kPlaceCarry:
-        if (kHasCarry<kForm>) {
-            states = own_states<D>(p, p.carry_out);
-            slot = 0;
-        }
+        states = own_states<D>(p, p.carry_out);
+        slot = 0;
         break;
     case kPlaceF:
     case kPlaceE:
@@ -173,7 +174,7 @@ __device__ __forceinline__ void store_item_state(const gdn_sm90_prefill &p, cons
     if (states.data) {
         store_state(S, states, state_base(states, slot, item.head, v_tile * GDN_SM90_TILE));
     }
-    if (kForm == Form::kFused) {
+    if (kShares<kForm>) {
         count_passed(p, item);
     }
 }

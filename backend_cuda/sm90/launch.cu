@@ -59,7 +59,7 @@ int gdn_sm90_fused_launch(const gdn_sm90_prefill *prefill, int32_t dtype, int32_
 int gdn_sm90_pieces_launch(const gdn_sm90_prefill *prefill, int32_t dtype, struct CUstream_st *stream)
 {
     const gdn_sm90_prefill &p = *prefill;
-    const int64_t blocks = static_cast<int64_t>(p.piece_units) * 2 * p.num_v_heads;
+    const int64_t blocks = p.share > 0 ? p.share_blocks : static_cast<int64_t>(p.piece_units) * 2 * p.num_v_heads;
     constexpr int kThreads = StateBlock<Form::kPieces, false>::kThreads;
     constexpr size_t kSmem = StateMap<Form::kPieces>::kBytes + kAlignment;
     return dtype == GDN_DTYPE_BF16 ? launch(pieces_kernel<__nv_bfloat16>, p, blocks, kThreads, kSmem, stream)

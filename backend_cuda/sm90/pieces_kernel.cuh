@@ -31,6 +31,54 @@ __device__ __forceinline__ void load_piece(const gdn_sm90_prefill &p, uint32_t b
     loader.finish();
 }
 
+/* One thread: this block's items where all are shared out evenly. They lie one after the other on a line, those of a sequence from
+ * its slot times their number on, and block n has `share` chunks of it from n share on. It takes its items from the line's end to
+ * its start, so that an item's first chunks are the first of one block, and what is left of them the last of the next one, which
+ * waits for the state. */
+__device__ __forceinline__ void load_shares(const gdn_sm90_prefill &p, uint32_t base, const Barriers &barriers)
+{
+    StageLoader<Form::kPieces, Usual> loader(base, barriers);
+    const uint32_t found = base + StateMap<Form::kPieces>::kFound;
+    const Wave wave = wave_of(p);
+    const int block = static_cast<int>(atomicAdd(p.taken, 1));
+    const int heads = 2 * p.num_v_heads; /* items of a sequence */
+    const int begin = block * p.share;
+    int end = min(begin + p.share, wave.slots * heads);
+    while (end > begin) {
+        const int slot = (end - 1) / heads;
+        const int seq = wave.chunks[slot].seq;
+        if (seq < 0) { /* unused slots are the last ones */
+            end = slot * heads;
+            continue;
+        }
+        const Run run = find_run(p, wave, seq);
+        const int head = (end - 1 - run.first * heads) / run.count;
+        const int start = run.first * heads + head * run.count;
+        const int from = max(begin - start, 0), to = end - start; /* chunks of the item */
+        const bool last = to == run.count;
+        const bool shorter = last && run.last_length < GDN_SM90_CHUNK;
+        Item item = {};
+        item.chunks = to - from - shorter;
+        item.tail = shorter ? run.last_length : 0;
+        item.seq = seq;
+        item.head = head / 2;
+        item.v_tile = head % 2;
+        item.token = (p.equal_length ? 0 : run.token) + from * GDN_SM90_CHUNK;
+        item.row = p.equal_length ? seq : 0;
+        item.source = from > 0 ? kPlacePassed : kPlaceCaller;
+        item.source_entry = block - 1;
+        item.target = last ? kPlaceCaller : kPlacePassed;
+        item.target_entry = block;
+        item.first_slot = run.first + from;
+        item.index = from;
+        item.reads = -1;
+        store_piece(found, item);
+        loader.load(p, found);
+        end = start;
+    }
+    loader.finish();
+}
+
 template <typename T>
 __global__ void __launch_bounds__(StateBlock<Form::kPieces, false>::kThreads, 1)
     pieces_kernel(const __grid_constant__ gdn_sm90_prefill p)
@@ -39,7 +87,11 @@ __global__ void __launch_bounds__(StateBlock<Form::kPieces, false>::kThreads, 1)
     const uint32_t base = shared_memory_base();
     take_roles<T, Form::kPieces, Usual>(p, base, [&p, base](const Barriers &barriers) {
         if (threadIdx.x == 0) {
-            load_piece(p, base, barriers);
+            if (p.share > 0) {
+                load_shares(p, base, barriers);
+            } else {
+                load_piece(p, base, barriers);
+            }
         }
     });
 #endif

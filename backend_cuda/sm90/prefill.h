@@ -55,7 +55,7 @@ extern "C" {
 /* The gates of one (chunk slot, value head) for the fused kernel (HeadGates). */
 #define GDN_SM90_GATES_BYTES 1008
 
-#define GDN_SM90_PASSED_BYTES (128 * 128 * 4) /* a state that one block of the fused kernel leaves to another */
+#define GDN_SM90_PASSED_BYTES (128 * 128 * 4) /* a state that one block leaves to another */
 
 /* A chunk of normalised k and q, as swizzled tiles. */
 #define GDN_SM90_PACKED_BYTES(head_k_dim) (4 * GDN_SM90_CHUNK * (head_k_dim))
@@ -200,9 +200,9 @@ typedef struct gdn_sm90_prefill {
 
     int32_t whole_V; /* state_output of K = 256: a block has two tiles of V, not one; not with packed_qk or segments */
     int32_t *next_item; /* fused: items that blocks took after their first, or blocks that have begun; a kernel before left 0 there */
-    int32_t share; /* fused: chunks of a block, where items are shared out evenly (fused_shares.cuh); 0: they are not */
+    int32_t share; /* chunks of a block, where items are shared out evenly; 0: they are not */
     int32_t share_blocks; /* that have a share */
-    int32_t item_chunks; /* of the longest sequence */
+    int32_t item_chunks; /* fused: of the longest sequence */
     gdn_chunk *passed; /* [share_blocks] index: warps that have left a state in passed_states; a kernel before left 0 there */
     gdn_sm90_states passed_states; /* a slot a block, for whichever head */
     gdn_schedule schedule; /* fused, planned: what the gates kernel judges */

@@ -154,6 +154,11 @@ static int64_t longest_sequence(const gdn_prefill_run *run)
     return problem->max_seqlen > 0 && problem->max_seqlen < total ? problem->max_seqlen : total;
 }
 
+static int64_t longest_chunks(const gdn_prefill_run *run)
+{
+    return (longest_sequence(run) + GDN_SM90_CHUNK - 1) / GDN_SM90_CHUNK;
+}
+
 /* Whether pieces of the longest sequence that take the places of `others` shorter ones, when those are done, spare a tenth of its
  * time. The others are taken to be alike. */
 static bool pieces_pay(int64_t longest, int64_t others, int64_t total)
@@ -212,64 +217,79 @@ static bool plans_fused(const gdn_prefill_run *run)
            run->args->num_seqs <= GDN_SM90_MOST_PLANNED;
 }
 
-/* Chunks of a block, where the fused kernel's items, each taken to be as long as the longest, are shared out evenly: a quarter of an
- * item is the least of one that a block has, as each part costs a state's way through memory. 0 where whole items are as good. */
-static int64_t fused_share(const gdn_prefill_run *run, int32_t num_sms)
+/* Chunks of a block, where items of `line` chunks in all, none of more than `longest`, are shared out evenly. A quarter of the longest
+ * is the least that a block has of an item, as each part costs a state's way through memory. */
+static int64_t even_share(int64_t line, int64_t longest, int32_t num_sms)
 {
-    const int64_t chunks = (longest_sequence(run) + GDN_SM90_CHUNK - 1) / GDN_SM90_CHUNK;
-    const int64_t items = run->args->num_seqs * run->problem->num_v_heads;
-    if (items <= num_sms || chunks == 0 || items > INT32_MAX / 2 / chunks) {
-        return 0;
+    const int64_t grain = (longest + 3) / 4;
+    const int64_t share = (line + num_sms * grain - 1) / (num_sms * grain) * grain;
+    return share > longest ? share : longest;
+}
+
+/* What a run takes in one form. */
+typedef struct form_work {
+    int64_t share; /* chunks of a block where items are shared out evenly; 0: whole items are as good */
+    int64_t blocks; /* that have a share */
+    double chunks; /* of the fullest block, or of the longest sequence */
+} form_work;
+
+/* Of `parts` blocks that have a value head's state between them. Items lie on a line of `line` chunks, which may be shared out if
+ * `shared`; else blocks take whole ones. */
+static form_work work_of(const gdn_prefill_run *run, int32_t parts, int64_t line, bool shared, int32_t num_sms)
+{
+    const int64_t items = parts * run->args->num_seqs * run->problem->num_v_heads;
+    const int64_t longest = longest_chunks(run);
+    const double mean = (double)run->args->total_tokens / (double)run->args->num_seqs / GDN_SM90_CHUNK;
+    const double rounds = (double)((items + num_sms - 1) / num_sms) * mean;
+    form_work work = {0, 0, rounds > (double)longest ? rounds : (double)longest};
+    if (shared && items > num_sms && line <= INT32_MAX / 2) {
+        const int64_t share = even_share(line, longest, num_sms);
+        if ((double)share < 0.94 * work.chunks) {
+            work.share = share;
+            work.blocks = (line + share - 1) / share;
+            work.chunks = (double)share;
+        }
     }
-    const int64_t grain = (chunks + 3) / 4;
-    const int64_t share = (items * chunks + num_sms * grain - 1) / (num_sms * grain) * grain;
-    const int64_t mean = (run->args->total_tokens / run->args->num_seqs + GDN_SM90_CHUNK - 1) / GDN_SM90_CHUNK;
-    const int64_t whole = (items + num_sms - 1) / num_sms * mean;
-    return 16 * share < 15 * (whole > chunks ? whole : chunks) ? share : 0;
+    return work;
 }
 
-/* Whether the fused kernel is the fastest: by what a chunk of the longest, or of the fullest multiprocessor's, sequences takes
- * it, or half of V of that, the prep of all chunks before and a launch more (in 10 ns, measured). The bits are the same. */
-static bool fused_pays(const gdn_prefill_run *run, int64_t share, int32_t num_sms)
+/* Whether the fused kernel is the faster one, by microseconds a chunk of a block's and, before the half form, of prep of a chunk and
+ * head and of one launch more (measured). The bits are the same. */
+static bool fused_pays(const gdn_prefill_run *run, double fused_chunks, double half_chunks, int32_t num_sms)
 {
-    enum { FUSED_CHUNK = 275, PREP_CHUNKS = 85 /* of 100 */, LAUNCH = 500 * GDN_SM90_CHUNK };
-    const int64_t total = run->args->total_tokens, longest = longest_sequence(run);
-    const int64_t items = run->args->num_seqs * run->problem->num_v_heads;
-    const int64_t mean = total / run->args->num_seqs;
-    const int64_t rounds = (items + num_sms - 1) / num_sms * mean; /* tokens of the fullest multiprocessor */
-    const int64_t whole = share > 0 ? share * GDN_SM90_CHUNK : rounds > longest ? rounds : longest;
-    const int64_t half = (2 * items + num_sms - 1) / num_sms * mean;
-    const int64_t half_chunk = 2 * items > num_sms ? 125 : 112; /* where all of them are full, memory bounds it */
-    return FUSED_CHUNK * whole < half_chunk * (half > longest ? half : longest) +
-                                     PREP_CHUNKS * total * run->problem->num_v_heads / 100 + LAUNCH;
+    const bool full = 2 * run->args->num_seqs * run->problem->num_v_heads > num_sms; /* memory bounds it */
+    const double fused = 2.75, half = full ? 1.25 : 1.12, prep = 0.0085, launch = 5.0;
+    const double chunks = (double)run->args->total_tokens / GDN_SM90_CHUNK;
+    return fused * fused_chunks < half * half_chunks + prep * chunks * run->problem->num_v_heads + launch;
 }
 
-/* Everything at once by the fused kernel, whose gates go where the records of waves would. Of most such runs the gates kernel
- * finds the chunks, a thread a sequence, so that they have no schedule kernel. States that blocks pass on follow the gates. */
-static bool takes_fused(gdn_sm90_prefill *p, const gdn_prefill_run *run, int64_t slots, int32_t num_sms)
+/* Whether everything can be done at once by the fused kernel, whose gates go where the records of waves would. */
+static bool can_fuse(const gdn_sm90_prefill *p, const gdn_prefill_run *run, int64_t slots)
 {
+    const int64_t room = run->choice->wave_chunks * gdn_sm90_record_bytes(p->head_k_dim) / GDN_SM90_GATES_BYTES;
+    return p->packed_qk == NULL && slots <= room && run->args->num_seqs <= INT32_MAX / (2 * run->problem->num_v_heads);
+}
+
+/* The form of a run with neither pieces nor segments, and how blocks share it; whether it is the fused one. */
+static bool set_form(gdn_sm90_prefill *p, const gdn_prefill_run *run, int64_t slots, bool one_wave, int32_t num_sms)
+{
+    if (p->any_dims || p->max_segments > 1 || p->pieces > 0) {
+        return false;
+    }
     const int64_t heads = run->problem->num_v_heads;
-    const int64_t room = run->choice->wave_chunks * heads * gdn_sm90_record_bytes(p->head_k_dim);
-    const int64_t gates = (slots * heads * GDN_SM90_GATES_BYTES + 255) / 256 * 256;
-    if (p->any_dims || p->max_segments != 1 || p->pieces != 0 || p->packed_qk != NULL || gates > room ||
-        run->args->num_seqs > INT32_MAX / (2 * heads)) {
-        return false;
-    }
-    int64_t share = fused_share(run, num_sms);
-    if (!plans_fused(run) || gates + num_sms * (int64_t)GDN_SM90_PASSED_BYTES > room) {
-        share = 0;
-    }
-    if (!fused_pays(run, share, num_sms)) {
-        return false;
-    }
-    if (share > 0) {
-        p->share = (int32_t)share;
-        p->item_chunks = (int32_t)((longest_sequence(run) + GDN_SM90_CHUNK - 1) / GDN_SM90_CHUNK);
-        p->share_blocks = (int32_t)((run->args->num_seqs * heads * p->item_chunks + share - 1) / share);
-        const gdn_sm90_states passed = {p->records + gates, GDN_DTYPE_F32, 1, 128 * 128, 0, 128, 1};
-        p->passed_states = passed;
-    }
-    return true;
+    const bool may_share = run->choice->param[PARAM_PASSED] != 0;
+    const form_work fused = work_of(run, 1, run->args->num_seqs * heads * longest_chunks(run),
+                                    may_share && plans_fused(run), num_sms);
+    const form_work half = work_of(run, 2, 2 * heads * slots, may_share && one_wave, num_sms);
+    const bool is_fused = can_fuse(p, run, slots) && fused_pays(run, fused.chunks, half.chunks, num_sms);
+    const form_work *const work = is_fused ? &fused : &half;
+    const gdn_sm90_states passed = {run->workspace + run->choice->param[PARAM_PASSED],
+                                    GDN_DTYPE_F32, 1, 128 * 128, 0, 128, 1};
+    p->share = (int32_t)work->share;
+    p->share_blocks = (int32_t)work->blocks;
+    p->item_chunks = (int32_t)longest_chunks(run);
+    p->passed_states = passed;
+    return is_fused;
 }
 
 static gdn_status check_launch(int error, const char *kernel)
@@ -308,7 +328,7 @@ static gdn_status launch_wave(const gdn_sm90_prefill *p, const gdn_prefill_run *
 {
     const int32_t dtype = (int32_t)run->problem->q.dtype;
     GDN_TRY(check_launch(gdn_sm90_prep_launch(p, dtype, num_sms, run->stream), "sm90 prep"));
-    if (p->pieces > 0) {
+    if (p->pieces > 0 || p->share > 0) {
         return check_launch(gdn_sm90_pieces_launch(p, dtype, run->stream), "sm90 pieces");
     }
     if (p->max_segments > 1) {
@@ -379,7 +399,7 @@ static gdn_status run_waves(const gdn_device *device, const gdn_prefill_run *run
     p.runs = (gdn_sm90_run *)(run->workspace + choice->param[PARAM_RUNS]);
     p.taken = (uint32_t *)(run->workspace + choice->param[PARAM_TAKEN]);
     p.records = run->workspace + choice->param[PARAM_RECORDS];
-    const bool fused = takes_fused(&p, run, slots, num_sms);
+    const bool fused = set_form(&p, run, slots, one_wave, num_sms);
     p.planned = fused && plans_fused(run);
     if (p.planned) {
         gdn_cuda_describe(run, GDN_SM90_CHUNK, &p.schedule);

@@ -85,6 +85,13 @@ gdn_status gdn_sm90_book(const gdn_device *device, const gdn_problem *problem, s
 
     /* What is left, less padding and what one wave's table and first entries take, in units of the slots of an entry. */
     const size_t cap = max_workspace > 0 ? max_workspace : DEFAULT_WORKSPACE;
+    /* Where blocks may have parts of items, which only runs of one wave do: a state each. */
+    const size_t passed = gdn_size_mul((size_t)num_sms, GDN_SM90_PASSED_BYTES);
+    const size_t one_wave = gdn_size_mul((size_t)bound, record) + ledger->total + passed + 4 * GDN_WORKSPACE_ALIGNMENT;
+    if (problem->head_k_dim == 128 && problem->head_v_dim == 128 && with_E == 1 &&
+        2 * problem->max_seqs * heads > num_sms && one_wave <= cap) {
+        choice->param[PARAM_PASSED] = (int64_t)gdn_ledger_book(ledger, "states passed on", passed);
+    }
     const size_t fixed = ledger->total + gdn_size_mul(2 * own_entries, entry) + 4 * GDN_WORKSPACE_ALIGNMENT;
     const size_t unit = gdn_size_mul(GDN_SM90_MIN_SEGMENT, record) + gdn_size_mul(2 * slot_entries, entry);
     const int64_t least = with_E > 1 ? 2 * GDN_SM90_MAX_SEGMENT : 1;

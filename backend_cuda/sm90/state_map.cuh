@@ -195,6 +195,7 @@ enum StatePlace : int {
     kPlaceIdentity,
     kPlaceCaller, /* the initial or the final state */
     kPlaceCarry, /* between waves */
+    kPlacePassed, /* between two blocks that have parts of an item */
     kPlaceF, /* between segments */
     kPlaceE /* a segment's E; for a sequence's first segment, which has none, its initial state */
 };
