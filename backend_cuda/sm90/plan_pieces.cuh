@@ -162,7 +162,8 @@ __device__ __forceinline__ void plan_pieces(const gdn_sm90_prefill &p, const Wav
     }
     __syncwarp();
     const int spare = p.pieces - all.count;
-    const float T = all.count > 0 ? least_time(sequences, spare) : 0.0f;
+    const float longest = all.count > 0 ? static_cast<float>(sequences.chunks(0)) : 0.0f;
+    const float T = longest > 0.0f && p.piece_units > p.num_seqs ? least_time(sequences, spare) : longest;
     for (int unit = lane; unit < p.piece_units; unit += 32) {
         const Piece piece = find_piece(sequences, spare, T, unit);
         Item item = {};

@@ -69,7 +69,7 @@ extern "C" {
 #define GDN_SM90_MOST_PIECES 4
 #define GDN_SM90_MOST_SHARED 32 /* sequences of a run with pieces */
 #define GDN_SM90_PIECE_BYTES 64
-#define GDN_SM90_QUIET 0.625f /* what a chunk without outputs takes of the time of one with them */
+#define GDN_SM90_QUIET 0.575f /* what a chunk without outputs takes of the time of one with them */
 
 #define GDN_SM90_MOST_PLANNED 256 /* sequences of a run without a chunk table */
 

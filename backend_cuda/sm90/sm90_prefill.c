@@ -186,8 +186,8 @@ static void set_pieces(gdn_sm90_prefill *p, const gdn_prefill_run *run, bool one
     const bool may = !p->any_dims && run->problem->num_segments != 1 && (one_wave || waves) && longest >= LEAST &&
                      seqs <= GDN_SM90_MOST_SHARED && gdn_sm90_most_segments(chunks, p->num_v_heads, p->head_k_dim) == 1;
     const bool pays = seqs < room || (seqs == room && pieces_pay(longest, seqs - 1, run->args->total_tokens));
-    if (may && pays) {
-        const int64_t units = room + seqs - 1, most = GDN_SM90_MOST_PIECES * seqs;
+    if (may && seqs <= room) {
+        const int64_t units = pays ? room + seqs - 1 : seqs, most = GDN_SM90_MOST_PIECES * seqs;
         p->pieces = (int32_t)room;
         p->piece_units = (int32_t)(units < most ? units : most);
         p->piece_items = run->workspace + run->choice->param[PARAM_PIECES];
