@@ -263,28 +263,42 @@ static bool fused_pays(const gdn_prefill_run *run, double fused_chunks, double h
     return fused * fused_chunks < half * half_chunks + prep * chunks * run->problem->num_v_heads + launch;
 }
 
-/* Whether everything can be done at once by the fused kernel, whose gates go where the records of waves would. */
+/* Where a fused run's blocks leave states for each other: behind the gates, which are where the records of waves would be. NULL: there
+ * is no room. */
+static void *behind_gates(const gdn_prefill_run *run, int64_t slots, int32_t num_sms)
+{
+    const int64_t heads = run->problem->num_v_heads;
+    const int64_t gates = (slots * heads * GDN_SM90_GATES_BYTES + GDN_WORKSPACE_ALIGNMENT - 1) /
+                          GDN_WORKSPACE_ALIGNMENT * GDN_WORKSPACE_ALIGNMENT;
+    const int64_t room = run->choice->wave_chunks * heads * GDN_SM90_RECORD_BYTES;
+    return gates + num_sms * (int64_t)GDN_SM90_PASSED_BYTES <= room
+               ? run->workspace + run->choice->param[PARAM_RECORDS] + gates
+               : NULL;
+}
+
+/* Whether everything can be done at once by the fused kernel. */
 static bool can_fuse(const gdn_sm90_prefill *p, const gdn_prefill_run *run, int64_t slots)
 {
-    const int64_t room = run->choice->wave_chunks * gdn_sm90_record_bytes(p->head_k_dim) / GDN_SM90_GATES_BYTES;
+    const int64_t room = run->choice->wave_chunks * GDN_SM90_RECORD_BYTES / GDN_SM90_GATES_BYTES;
     return p->packed_qk == NULL && slots <= room && run->args->num_seqs <= INT32_MAX / (2 * run->problem->num_v_heads);
 }
 
-/* The form of a run with neither pieces nor segments, and how blocks share it; whether it is the fused one. */
+/* The form of a run with neither pieces nor segments, and how its blocks share it; whether it is the fused one. */
 static bool set_form(gdn_sm90_prefill *p, const gdn_prefill_run *run, int64_t slots, bool one_wave, int32_t num_sms)
 {
     if (p->any_dims || p->max_segments > 1 || p->pieces > 0) {
         return false;
     }
-    const int64_t heads = run->problem->num_v_heads;
-    const bool may_share = run->choice->param[PARAM_PASSED] != 0;
-    const form_work fused = work_of(run, 1, run->args->num_seqs * heads * longest_chunks(run),
-                                    may_share && plans_fused(run), num_sms);
-    const form_work half = work_of(run, 2, 2 * heads * slots, may_share && one_wave, num_sms);
+    const int64_t heads = run->problem->num_v_heads, line = run->args->num_seqs * heads * longest_chunks(run);
+    void *const behind = plans_fused(run) ? behind_gates(run, slots, num_sms) : NULL;
+    void *const carried = one_wave && run->choice->param[PARAM_PASSES] != 0
+                              ? run->workspace + run->choice->param[PARAM_CARRY]
+                              : NULL;
+    const form_work fused = work_of(run, 1, line, behind != NULL, num_sms);
+    const form_work half = work_of(run, 2, 2 * heads * slots, carried != NULL, num_sms);
     const bool is_fused = can_fuse(p, run, slots) && fused_pays(run, fused.chunks, half.chunks, num_sms);
     const form_work *const work = is_fused ? &fused : &half;
-    const gdn_sm90_states passed = {run->workspace + run->choice->param[PARAM_PASSED],
-                                    GDN_DTYPE_F32, 1, 128 * 128, 0, 128, 1};
+    const gdn_sm90_states passed = {is_fused ? behind : carried, GDN_DTYPE_F32, 1, 128 * 128, 0, 128, 1};
     p->share = (int32_t)work->share;
     p->share_blocks = (int32_t)work->blocks;
     p->item_chunks = (int32_t)longest_chunks(run);
