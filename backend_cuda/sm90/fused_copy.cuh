@@ -206,6 +206,7 @@ __device__ __forceinline__ void find_shares(const gdn_sm90_prefill &p, uint32_t 
     mbarrier_wait(barriers.found_free(), parity);
     if (lane == 0) {
         store_shared_u32(found + offsetof(Item, chunks), ~0u);
+        store_shared_u32(found + offsetof(Item, tail), 0);
         mbarrier_arrive(barriers.found());
     }
     __syncwarp();
