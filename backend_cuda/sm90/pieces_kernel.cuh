@@ -86,7 +86,9 @@ __global__ void __launch_bounds__(StateBlock<Form::kPieces, false>::kThreads, 1)
 #ifdef GDN_SM90_HAS_CODE
     const uint32_t base = shared_memory_base();
     take_roles<T, Form::kPieces, Usual>(p, base, [&p, base](const Barriers &barriers) {
-        if (threadIdx.x == 0) {
+        if (p.share == 0 && p.pieces == 0) {
+            load_items<Form::kPieces, Usual>(p, base, barriers);
+        } else if (threadIdx.x == 0) {
             if (p.share > 0) {
                 load_shares(p, base, barriers);
             } else {

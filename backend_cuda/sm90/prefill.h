@@ -228,7 +228,6 @@ typedef struct gdn_sm90_prefill {
 
 /* Queue one wave's kernel for q of `dtype` (BF16 or F16) on a device of `num_sms`. Return a cudaError_t, 0 for success. */
 int gdn_sm90_prep_launch(const gdn_sm90_prefill *prefill, int32_t dtype, int32_t num_sms, struct CUstream_st *stream);
-int gdn_sm90_pieces_launch(const gdn_sm90_prefill *prefill, int32_t dtype, struct CUstream_st *stream);
 int gdn_sm90_state_only_launch(const gdn_sm90_prefill *prefill, int32_t dtype, int32_t num_sms,
                                struct CUstream_st *stream);
 int gdn_sm90_join_launch(const gdn_sm90_prefill *prefill, int32_t num_sms, struct CUstream_st *stream);

@@ -342,9 +342,6 @@ static gdn_status launch_wave(const gdn_sm90_prefill *p, const gdn_prefill_run *
 {
     const int32_t dtype = (int32_t)run->problem->q.dtype;
     GDN_TRY(check_launch(gdn_sm90_prep_launch(p, dtype, num_sms, run->stream), "sm90 prep"));
-    if (p->pieces > 0 || p->share > 0) {
-        return check_launch(gdn_sm90_pieces_launch(p, dtype, run->stream), "sm90 pieces");
-    }
     if (p->max_segments > 1) {
         GDN_TRY(check_launch(gdn_sm90_state_only_launch(p, dtype, num_sms, run->stream), "sm90 state_only"));
         if (run->choice->param[PARAM_MAX_SEGMENTS] > 1) {
