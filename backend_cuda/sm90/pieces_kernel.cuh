@@ -13,7 +13,8 @@ namespace gdn
 namespace sm90
 {
 
-/* One thread: this block's piece. Blocks take them in the order in which they begin: a piece may wait for those before it. */
+/* One thread: this block's piece. Blocks take them in the order in which they begin: a piece may wait for those before it. A first
+ * piece whose state is passed on becomes two items, the second of which starts from what the first has left. */
 __device__ __forceinline__ void load_piece(const gdn_sm90_prefill &p, uint32_t base, const Barriers &barriers)
 {
     StageLoader<Form::kPieces, Usual> loader(base, barriers);
@@ -21,9 +22,26 @@ __device__ __forceinline__ void load_piece(const gdn_sm90_prefill &p, uint32_t b
     const int number = static_cast<int>(atomicAdd(p.taken, 1));
     const int per_piece = 2 * p.num_v_heads, within = number % per_piece;
     Item item = static_cast<const Item *>(p.piece_items)[number / per_piece];
+    const int passes = item.head;
     item.head = within / 2;
     item.v_tile = within % 2;
+    item.source_entry += within;
+    item.target_entry += within;
     item.reads += item.reads >= 0 ? within : 0;
+    if (item.chunks >= 0 && passes > 0) {
+        Item before = item;
+        before.chunks = passes;
+        before.tail = 0;
+        before.target = kPlacePassed;
+        store_piece(found, before);
+        loader.load(p, found);
+        item.chunks -= passes;
+        item.token += passes * GDN_SM90_CHUNK;
+        item.source = kPlacePassed;
+        item.first_slot += passes;
+        item.index += passes;
+        item.reads = -1;
+    }
     if (item.chunks >= 0) {
         store_piece(found, item);
         loader.load(p, found);

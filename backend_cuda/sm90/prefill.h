@@ -83,7 +83,7 @@ GDN_SM90_BOTH int32_t gdn_sm90_segment_chunks(int32_t chunks, int32_t num_v_head
 {
     /* With more heads, or fewer chunks, the work that E adds is not worth it, the less so where there are pieces instead. */
     const bool pieces = head_k_dim == 128;
-    const int32_t uncut = num_v_heads <= 8 ? (pieces ? 112 : 64) : pieces ? 256 : 128;
+    const int32_t uncut = num_v_heads <= 8 ? (pieces ? 112 : 64) : pieces ? 448 : 128;
     if (num_v_heads <= 16 && chunks > uncut) {
         const int32_t target = 64 / num_v_heads;
         const int32_t least = num_v_heads <= 8 ? GDN_SM90_MIN_SEGMENT : 2 * GDN_SM90_MIN_SEGMENT;

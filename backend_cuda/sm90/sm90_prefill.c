@@ -160,18 +160,31 @@ static int64_t longest_chunks(const gdn_prefill_run *run)
 }
 
 /* Whether pieces of the longest sequence that take the places of `others` shorter ones, when those are done, spare a tenth of its
- * time. The others are taken to be alike. */
-static bool pieces_pay(int64_t longest, int64_t others, int64_t total)
+ * time. The others are taken to be alike. `passed`: they start from a state that the first piece passes on. */
+static bool pieces_pay(int64_t longest, int64_t others, int64_t total, bool passed)
 {
     const double begin = others > 0 ? (double)(total - longest) / (double)others : 0.0;
+    const double faster = 1.0 - (double)GDN_SM90_QUIET;
     double reach = 1.0, late = 0.0; /* n pieces come to chunk reach T - late begin in a time T */
     bool pays = false;
     for (int64_t n = 1; n < GDN_SM90_MOST_PIECES && n <= others; n++) {
-        reach = 1.0 + (1.0 - (double)GDN_SM90_QUIET) * reach;
-        late = 1.0 + (1.0 - (double)GDN_SM90_QUIET) * late;
+        reach = 1.0 + faster * reach;
+        late = (passed ? faster : 1.0) + faster * late;
         pays = pays || (double)longest + late * begin < 0.9 * reach * (double)longest;
     }
     return pays;
+}
+
+/* Where blocks of a run of one wave leave states for each other, in the place of those carried between waves. NULL: there is no room. */
+static void *passed_states(const gdn_prefill_run *run, bool one_wave)
+{
+    return one_wave && run->choice->param[PARAM_PASSES] != 0 ? run->workspace + run->choice->param[PARAM_CARRY] : NULL;
+}
+
+static void set_passed(gdn_sm90_prefill *p, void *states)
+{
+    const gdn_sm90_states passed = {states, GDN_DTYPE_F32, 1, 128 * 128, 0, 128, 1};
+    p->passed_states = passed;
 }
 
 /* Pieces, where sequences' outputs may be shared out so: of sequences that are not cut, long enough, and where there is room
@@ -185,12 +198,13 @@ static void set_pieces(gdn_sm90_prefill *p, const gdn_prefill_run *run, bool one
     const bool waves = run->choice->param[PARAM_MAX_SEGMENTS] == 1 && (seqs == 1 || !in_place(run));
     const bool may = !p->any_dims && run->problem->num_segments != 1 && (one_wave || waves) && longest >= LEAST &&
                      seqs <= GDN_SM90_MOST_SHARED && gdn_sm90_most_segments(chunks, p->num_v_heads, p->head_k_dim) == 1;
-    const bool pays = seqs < room || (seqs == room && pieces_pay(longest, seqs - 1, run->args->total_tokens));
+    const bool pays = seqs < room || (seqs == room && pieces_pay(longest, seqs - 1, run->args->total_tokens, passed_states(run, one_wave) != NULL));
     if (may && seqs <= room) {
         const int64_t units = pays ? room + seqs - 1 : seqs, most = GDN_SM90_MOST_PIECES * seqs;
         p->pieces = (int32_t)room;
         p->piece_units = (int32_t)(units < most ? units : most);
         p->piece_items = run->workspace + run->choice->param[PARAM_PIECES];
+        set_passed(p, passed_states(run, one_wave));
     }
 }
 
@@ -291,18 +305,15 @@ static bool set_form(gdn_sm90_prefill *p, const gdn_prefill_run *run, int64_t sl
     }
     const int64_t heads = run->problem->num_v_heads, line = run->args->num_seqs * heads * longest_chunks(run);
     void *const behind = plans_fused(run) ? behind_gates(run, slots, num_sms) : NULL;
-    void *const carried = one_wave && run->choice->param[PARAM_PASSES] != 0
-                              ? run->workspace + run->choice->param[PARAM_CARRY]
-                              : NULL;
+    void *const carried = passed_states(run, one_wave);
     const form_work fused = work_of(run, 1, line, behind != NULL, num_sms);
     const form_work half = work_of(run, 2, 2 * heads * slots, carried != NULL, num_sms);
     const bool is_fused = can_fuse(p, run, slots) && fused_pays(run, fused.chunks, half.chunks, num_sms);
     const form_work *const work = is_fused ? &fused : &half;
-    const gdn_sm90_states passed = {is_fused ? behind : carried, GDN_DTYPE_F32, 1, 128 * 128, 0, 128, 1};
     p->share = (int32_t)work->share;
     p->share_blocks = (int32_t)work->blocks;
     p->item_chunks = (int32_t)longest_chunks(run);
-    p->passed_states = passed;
+    set_passed(p, is_fused ? behind : carried);
     return is_fused;
 }
 
@@ -403,7 +414,7 @@ static gdn_status run_waves(const gdn_device *device, const gdn_prefill_run *run
     p.whole_V = p.max_segments == 1 && p.pieces == 0 && p.packed_qk == NULL && whole_pays(&p, run, num_sms);
     p.chunks = chunks;
     p.next_item = &chunks[slots].index;
-    p.passed = chunks + slots + 1;
+    p.passed = chunks + slots + 1 + num_sms;
     if (p.pieces > 0 && in_place(run)) {
         p.reads = chunks + slots + 1;
     }
