@@ -24,7 +24,6 @@ __global__ void __launch_bounds__(kScheduleThreads, 1) schedule_kernel(const gdn
     __shared__ int64_t lengths[kScheduleThreads];
     __shared__ int first_fault;
 
-    let_kernel_after_begin();
     const int64_t slot_begin = s.bound * blockIdx.x / gridDim.x;
     const int64_t slot_end = s.bound * (blockIdx.x + 1) / gridDim.x;
     const bool reports = blockIdx.x == 0;

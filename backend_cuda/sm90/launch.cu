@@ -20,8 +20,8 @@ cudaError_t launch_pieces(const gdn_sm90_prefill &p, int32_t dtype, int32_t num_
     const int64_t blocks = p.share > 0 ? p.share_blocks : p.pieces > 0 ? p.piece_units * heads : items < num_sms ? items : num_sms;
     constexpr int kThreads = StateBlock<Form::kPieces, false>::kThreads;
     constexpr size_t kSmem = StateMap<Form::kPieces>::kBytes + kAlignment;
-    return dtype == GDN_DTYPE_BF16 ? launch(pieces_kernel<__nv_bfloat16>, p, blocks, kThreads, kSmem, stream, p.overlap != 0)
-                                   : launch(pieces_kernel<__half>, p, blocks, kThreads, kSmem, stream, p.overlap != 0);
+    return dtype == GDN_DTYPE_BF16 ? launch(pieces_kernel<__nv_bfloat16>, p, blocks, kThreads, kSmem, stream)
+                                   : launch(pieces_kernel<__half>, p, blocks, kThreads, kSmem, stream);
 }
 
 const Launchers kLaunchers128x128 = {launch_prep<128>, launch_state<Form::kStateOnly, Usual>, launch_join<128>,

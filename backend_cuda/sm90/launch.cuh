@@ -70,7 +70,7 @@ cudaError_t launch_prep(const gdn_sm90_prefill &p, int32_t dtype, int32_t num_sm
     const int64_t most = static_cast<int64_t>(num_sms) * Tiles::kPerMultiprocessor - planning;
     const int64_t blocks = (jobs < most ? jobs : most) + planning;
     const auto kernel = dtype == GDN_DTYPE_BF16 ? prep_kernel<__nv_bfloat16, kHeadK> : prep_kernel<__half, kHeadK>;
-    return launch(kernel, p, blocks, kPrepThreads, kSmem, stream, p.overlap != 0);
+    return launch(kernel, p, blocks, kPrepThreads, kSmem, stream);
 }
 
 /* Sequences that a wave can have. */

@@ -104,7 +104,6 @@ __global__ void __launch_bounds__(StateBlock<Form::kPieces, false>::kThreads, 1)
 #ifdef GDN_SM90_HAS_CODE
     const uint32_t base = shared_memory_base();
     take_roles<T, Form::kPieces, Usual>(p, base, [&p, base](const Barriers &barriers) {
-        wait_for_kernel_before(); /* for all: nothing of what others leave is read before an item is loaded */
         if (p.share == 0 && p.pieces == 0) {
             load_items<Form::kPieces, Usual>(p, base, barriers);
         } else if (threadIdx.x == 0) {

@@ -169,7 +169,6 @@ __global__ void __launch_bounds__(kPrepThreads, PrepTiles<kHeadK>::kPerMultiproc
     const uint32_t record = base + Tiles::kRecord;
     const int warp = __shfl_sync(0xffffffffu, threadIdx.x / 32, 0);
     const int lane = threadIdx.x % 32;
-    let_kernel_after_begin();
     if (threadIdx.x == 0) {
         mbarrier_init(base + PrepMap::kBarrier, 1);
         mbarrier_init(base + PrepMap::kQBarrier, 1);
@@ -181,7 +180,6 @@ __global__ void __launch_bounds__(kPrepThreads, PrepTiles<kHeadK>::kPerMultiproc
     }
     __syncthreads();
 
-    wait_for_kernel_before();
     const Wave wave = wave_of(p);
     if (static_cast<int>(blockIdx.x) == job_blocks(p)) {
         plan_pieces(p, wave, record);

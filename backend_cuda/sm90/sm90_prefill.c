@@ -421,7 +421,6 @@ static gdn_status run_waves(const gdn_device *device, const gdn_prefill_run *run
     p.runs = (gdn_sm90_run *)(run->workspace + choice->param[PARAM_RUNS]);
     p.taken = (uint32_t *)(run->workspace + choice->param[PARAM_TAKEN]);
     p.records = run->workspace + choice->param[PARAM_RECORDS];
-    p.overlap = gdn_cuda_device_of(device)->driver_version >= 12030; /* those before do not know it in captured graphs */
     const bool fused = set_form(&p, run, slots, one_wave, num_sms);
     p.planned = fused && plans_fused(run);
     if (p.planned) {
@@ -431,6 +430,8 @@ static gdn_status run_waves(const gdn_device *device, const gdn_prefill_run *run
     }
     if (fused) {
         p.wave_slots = (int32_t)slots;
+        p.overlap =
+            gdn_cuda_device_of(device)->driver_version >= 12030; /* those before do not know it in captured graphs */
         return check_launch(gdn_sm90_fused_launch(&p, (int32_t)problem->q.dtype, num_sms, run->stream), "sm90 fused");
     }
     p.wave_slots = (int32_t)(one_wave ? slots : choice->wave_chunks);
