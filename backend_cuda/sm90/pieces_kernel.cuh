@@ -49,6 +49,27 @@ __device__ __forceinline__ void load_piece(const gdn_sm90_prefill &p, uint32_t b
     loader.finish();
 }
 
+/* Chunks from .. to - 1 of a sequence in the wave, for one value head and half of V; what a block has of the sequence's item. */
+__device__ __forceinline__ Item part_of(const gdn_sm90_prefill &p, const Run &run, int seq, int head, int from, int to)
+{
+    const bool last = to == run.count;
+    const bool shorter = last && run.last_length < GDN_SM90_CHUNK;
+    Item item = {};
+    item.chunks = to - from - shorter;
+    item.tail = shorter ? run.last_length : 0;
+    item.seq = seq;
+    item.head = head / 2;
+    item.v_tile = head % 2;
+    item.token = (p.equal_length ? run.index * GDN_SM90_CHUNK : run.token) + from * GDN_SM90_CHUNK;
+    item.row = p.equal_length ? seq : 0;
+    item.source = from > 0 ? kPlacePassed : run.index > 0 ? kPlaceCarry : kPlaceCaller;
+    item.target = !last ? kPlacePassed : run.last ? kPlaceCaller : kPlaceCarry;
+    item.first_slot = run.first + from;
+    item.index = run.index + from;
+    item.reads = -1;
+    return item;
+}
+
 /* One thread: this block's items where all are shared out evenly. They lie one after the other on a line, those of a sequence from
  * its slot times their number on, and block n has `share` chunks of it from n share on. It takes its items from the line's end to
  * its start, so that an item's first chunks are the first of one block, and what is left of them the last of the next one, which
@@ -72,27 +93,34 @@ __device__ __forceinline__ void load_shares(const gdn_sm90_prefill &p, uint32_t 
         const Run run = find_run(p, wave, seq);
         const int head = (end - 1 - run.first * heads) / run.count;
         const int start = run.first * heads + head * run.count;
-        const int from = max(begin - start, 0), to = end - start; /* chunks of the item */
-        const bool last = to == run.count;
-        const bool shorter = last && run.last_length < GDN_SM90_CHUNK;
-        Item item = {};
-        item.chunks = to - from - shorter;
-        item.tail = shorter ? run.last_length : 0;
-        item.seq = seq;
-        item.head = head / 2;
-        item.v_tile = head % 2;
-        item.token = (p.equal_length ? 0 : run.token) + from * GDN_SM90_CHUNK;
-        item.row = p.equal_length ? seq : 0;
-        item.source = from > 0 ? kPlacePassed : kPlaceCaller;
+        Item item = part_of(p, run, seq, head, max(begin - start, 0), end - start);
         item.source_entry = block - 1;
-        item.target = last ? kPlaceCaller : kPlacePassed;
         item.target_entry = block;
-        item.first_slot = run.first + from;
-        item.index = from;
-        item.reads = -1;
         store_piece(found, item);
         loader.load(p, found);
         end = start;
+    }
+    loader.finish();
+}
+
+/* One thread: this block's items where sequences are not cut; the first has the block's number, each of the others is the next that no
+ * block has taken. As load_items does, with a warp, where they are. */
+__device__ __forceinline__ void load_whole_items(const gdn_sm90_prefill &p, uint32_t base, const Barriers &barriers)
+{
+    StageLoader<Form::kPieces, Usual> loader(base, barriers);
+    const uint32_t found = base + StateMap<Form::kPieces>::kFound;
+    const Wave wave = wave_of(p);
+    const WaveSequences sequences = sequences_of(p, wave);
+    const int heads = 2 * p.num_v_heads;
+    int number = blockIdx.x;
+    while (number < sequences.count * heads) {
+        const int seq = sequences.first + number / heads;
+        const Run run = find_run(p, wave, seq);
+        if (run.first >= 0) {
+            store_piece(found, part_of(p, run, seq, number % heads, 0, run.count));
+            loader.load(p, found);
+        }
+        number = gridDim.x + atomicAdd(p.taken, 1);
     }
     loader.finish();
 }
@@ -104,13 +132,15 @@ __global__ void __launch_bounds__(StateBlock<Form::kPieces, false>::kThreads, 1)
 #ifdef GDN_SM90_HAS_CODE
     const uint32_t base = shared_memory_base();
     take_roles<T, Form::kPieces, Usual>(p, base, [&p, base](const Barriers &barriers) {
-        if (p.share == 0 && p.pieces == 0) {
+        if (p.max_segments > 1) {
             load_items<Form::kPieces, Usual>(p, base, barriers);
         } else if (threadIdx.x == 0) {
-            if (p.share > 0) {
+            if (p.pieces > 0) {
+                load_piece(p, base, barriers);
+            } else if (p.share > 0) {
                 load_shares(p, base, barriers);
             } else {
-                load_piece(p, base, barriers);
+                load_whole_items(p, base, barriers);
             }
         }
     });
