@@ -146,10 +146,12 @@ __device__ __forceinline__ bool find_item(const gdn_sm90_prefill &p, uint32_t ba
 }
 
 /* One warp: the part of a sequence's item for `head` from chunk `from` up to `to`, if there is any of it; whether there is. The first
- * part of several leaves its state in the entry of block `to_block`, the other takes it from there. */
-__device__ __forceinline__ bool find_part(const gdn_sm90_prefill &p, uint32_t found, int seq, int head, int from, int to, int block)
+ * of two parts leaves its state in the entry of its block, the other takes it from there. Word by word, as they are known: there are
+ * few registers. */
+__device__ __forceinline__ bool find_part(const gdn_sm90_prefill &p, uint32_t found, int seq, int head, int from,
+                                          int to, int block)
 {
-    const auto put = [found](size_t word, int value) { /* as they are known: there are few registers */
+    const auto put = [found](size_t word, int value) {
         store_shared_u32(found + static_cast<uint32_t>(word), static_cast<uint32_t>(value));
     };
     const Span span = span_of(p, seq);
@@ -204,7 +206,7 @@ __device__ __forceinline__ void find_shares(const gdn_sm90_prefill &p, uint32_t 
         seq -= head == p.num_v_heads - 1;
     }
     mbarrier_wait(barriers.found_free(), parity);
-    if (lane == 0) {
+    if (lane == 0) { /* no more */
         store_shared_u32(found + offsetof(Item, chunks), ~0u);
         store_shared_u32(found + offsetof(Item, tail), 0);
         mbarrier_arrive(barriers.found());

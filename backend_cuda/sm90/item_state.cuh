@@ -42,7 +42,8 @@ __device__ __forceinline__ void keep_initial_state(const gdn_sm90_prefill &p, co
 /* Places that a form has no items for are left out of its code. */
 template <Form kForm> constexpr bool kHasCarry = kForm != Form::kFused;
 template <Form kForm> constexpr bool kShares = kForm == Form::kFused || kForm == Form::kPieces;
-template <Form kForm> constexpr bool kHasSegments = kForm == Form::kStateOnly || kForm == Form::kHalf || kForm == Form::kPieces;
+template <Form kForm>
+constexpr bool kHasSegments = kForm == Form::kStateOnly || kForm == Form::kHalf || kForm == Form::kPieces;
 
 /* Pieces of a sequence all read the state that the last of them may replace: the others' warps count what they have read. The
  * last does not wait for a block that has not begun: its number is the highest, and blocks take numbers as they begin. */

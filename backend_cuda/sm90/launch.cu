@@ -17,7 +17,10 @@ cudaError_t launch_pieces(const gdn_sm90_prefill &p, int32_t dtype, int32_t num_
 {
     const int64_t heads = 2 * static_cast<int64_t>(p.num_v_heads); /* and halves of V */
     const int64_t items = sequences(p) * p.max_segments * heads;
-    const int64_t blocks = p.share > 0 ? p.share_blocks : p.pieces > 0 ? p.piece_units * heads : items < num_sms ? items : num_sms;
+    const int64_t blocks = p.share > 0       ? p.share_blocks
+                           : p.pieces > 0    ? p.piece_units * heads
+                           : items < num_sms ? items
+                                             : num_sms;
     constexpr int kThreads = StateBlock<Form::kPieces, false>::kThreads;
     constexpr size_t kSmem = StateMap<Form::kPieces>::kBytes + kAlignment;
     return dtype == GDN_DTYPE_BF16 ? launch(pieces_kernel<__nv_bfloat16>, p, blocks, kThreads, kSmem, stream)

@@ -1,8 +1,15 @@
-/* Hopper prefill, instead of state_output, of a few sequences of few heads, that would leave multiprocessors idle: several blocks
- * have the outputs of a sequence, value head and half of V between them. Each walks the sequence from its first chunk in the wave
- * on, without outputs up to its own: nothing passes between them, and the bits are those of one. A piece is a block's only item;
- * prep has found them (plan_pieces.cuh).
- */
+/* Hopper prefill, state_output of 128 x 128: half of V a block. A block's items are
+ *
+ *     a piece         of a few sequences of few heads, that would leave multiprocessors idle: several blocks have the outputs of a
+ *                     sequence, value head and half of V between them. Each walks over the chunks before its own without outputs,
+ *                     from the sequence's first one on or from a state that the first piece leaves on its way. A block has one
+ *                     piece, which prep has found (plan_pieces.cuh)
+ *     a share         where whole items would leave multiprocessors idle in their last round: as many chunks as any other block,
+ *                     of one item after the other; where an item is parted, its state goes from one block to the next
+ *     whole items     otherwise
+ *     segments        where sequences are cut
+ *
+ * Each has another loader; the bits are those of one block. */
 #ifndef GDN_CUDA_SM90_PIECES_KERNEL_CUH
 #define GDN_CUDA_SM90_PIECES_KERNEL_CUH
 

@@ -185,7 +185,7 @@ typedef struct gdn_sm90_prefill {
     int32_t wave_slots;
     const gdn_sm90_wave *wave; /* (optional) in device memory: waves that are not cut inside a segment */
     gdn_sm90_run *runs; /* [num_seqs] */
-    /* [2]: items that blocks of state_only and of state_output took after their first; of pieces, [0], blocks that have begun.
+    /* [2]: items that blocks of state_only and of state_output took after their first; of pieces, [0], blocks that have begun, or items.
      * prep resets it. */
     uint32_t *taken;
     gdn_chunk *reads; /* (optional) zeros; index: warps that have read an initial state that will be replaced */
@@ -199,12 +199,13 @@ typedef struct gdn_sm90_prefill {
     float *carry_out;
 
     int32_t whole_V; /* state_output of K = 256: a block has two tiles of V, not one; not with packed_qk or segments */
-    int32_t *next_item; /* fused: items that blocks took after their first, or blocks that have begun; a kernel before left 0 there */
+    int32_t *next_item; /* fused: items that blocks took after their first, with shares blocks that have begun; a kernel
+                         * before left 0 there */
     int32_t share; /* chunks of a block, where items are shared out evenly; 0: they are not */
     int32_t share_blocks; /* that have a share */
     int32_t item_chunks; /* fused: of the longest sequence */
-    gdn_chunk *passed; /* [share_blocks] index: warps that have left a state in passed_states; a kernel before left 0 there */
-    gdn_sm90_states passed_states; /* a slot a block, for whichever head */
+    gdn_sm90_states passed_states; /* data (optional): states that blocks leave for others, a slot each, of any head */
+    gdn_chunk *passed; /* index: threads that have left their part of one; a kernel before left 0 there */
     gdn_schedule schedule; /* fused, planned: what the gates kernel judges */
     int32_t
         planned; /* fused: there is no chunk table; the gates kernel finds the chunks, and leaves `runs` and the fault word */

@@ -198,7 +198,8 @@ static void set_pieces(gdn_sm90_prefill *p, const gdn_prefill_run *run, bool one
     const bool waves = run->choice->param[PARAM_MAX_SEGMENTS] == 1 && (seqs == 1 || !in_place(run));
     const bool may = !p->any_dims && run->problem->num_segments != 1 && (one_wave || waves) && longest >= LEAST &&
                      seqs <= GDN_SM90_MOST_SHARED && gdn_sm90_most_segments(chunks, p->num_v_heads, p->head_k_dim) == 1;
-    const bool pays = seqs < room || (seqs == room && pieces_pay(longest, seqs - 1, run->args->total_tokens, passed_states(run, one_wave) != NULL));
+    const bool pays = seqs < room || (seqs == room && pieces_pay(longest, seqs - 1, run->args->total_tokens,
+                                                                 passed_states(run, one_wave) != NULL));
     if (may && seqs <= room) {
         const int64_t units = pays ? room + seqs - 1 : seqs, most = GDN_SM90_MOST_PIECES * seqs;
         p->pieces = (int32_t)room;
@@ -256,7 +257,7 @@ static form_work work_of(const gdn_prefill_run *run, int32_t parts, int64_t line
     const double mean = (double)run->args->total_tokens / (double)run->args->num_seqs / GDN_SM90_CHUNK;
     const double rounds = (double)((items + num_sms - 1) / num_sms) * mean;
     form_work work = {0, 0, rounds > (double)longest ? rounds : (double)longest};
-    if (shared && items > num_sms && line <= INT32_MAX / 2) {
+    if (shared && items > num_sms && longest > 0 && line <= INT32_MAX / 2) {
         const int64_t share = even_share(line, longest, num_sms);
         if ((double)share < 0.94 * work.chunks) {
             work.share = share;
