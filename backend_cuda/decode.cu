@@ -66,8 +66,8 @@ __global__ void __launch_bounds__(32, kResident<Map>)
     RawColumns<Map> raw;
     raw.clear();
     if (row.has_initial_state) {
-        raw.load(a.c.initial_state.at<Map>(static_cast<uint32_t>(row.read), at.head, at.v0), a.c.initial_state.line,
-                 at.columns);
+        raw.template load<false>(a.c.initial_state.at<Map>(static_cast<uint32_t>(row.read), at.head, at.v0),
+                                 a.c.initial_state.line, at.columns);
     }
     if (row.tokens == 0) {
         if (a.c.final_state.data) {
