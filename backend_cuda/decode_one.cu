@@ -132,7 +132,7 @@ template <typename Map> bool may_begin_early(const gdn_decode_params &p)
 template <typename Map> bool reads_far_more_than_l2(const gdn_decode_params &p)
 {
     return p.num_rows * p.num_v_heads * p.head_v_dim * Map::K * static_cast<int64_t>(sizeof(typename Map::Type)) >=
-           4 * p.l2_bytes;
+           3 * p.l2_bytes;
 }
 
 template <typename Map, bool k16Bit> cudaError_t launch(const gdn_decode_params &p, cudaStream_t stream)
