@@ -32,7 +32,7 @@ __device__ __forceinline__ int load_shared_int(uint32_t address)
 /* Whether a block has items to choose between, and can sort them. */
 __device__ __forceinline__ bool sorts_sequences(const gdn_sm90_prefill &p)
 {
-    return !p.equal_length && p.num_seqs > 1 && p.num_seqs <= kMostSorted &&
+    return p.share == 0 && !p.equal_length && p.num_seqs > 1 && p.num_seqs <= kMostSorted &&
            static_cast<int64_t>(p.num_seqs) * p.num_v_heads > gridDim.x;
 }
 
@@ -145,11 +145,84 @@ __device__ __forceinline__ bool find_item(const gdn_sm90_prefill &p, uint32_t ba
     return there;
 }
 
+/* One warp: the part of a sequence's item for `head` from chunk `from` up to `to`, if there is any of it; whether there is. The first
+ * of two parts leaves its state in the entry of its block, the other takes it from there. Word by word, as they are known: there are
+ * few registers. */
+__device__ __forceinline__ bool find_part(const gdn_sm90_prefill &p, uint32_t found, int seq, int head, int from,
+                                          int to, int block)
+{
+    const auto put = [found](size_t word, int value) {
+        store_shared_u32(found + static_cast<uint32_t>(word), static_cast<uint32_t>(value));
+    };
+    const Span span = span_of(p, seq);
+    const int first_slot = p.runs[seq].first;
+    const int length = static_cast<int>(span.length);
+    const int total = (length + kRows - 1) / kRows;
+    if (first_slot < 0 || (from > 0 && from >= total)) {
+        return false;
+    }
+    const bool last = to >= total;
+    put(offsetof(Item, chunks), (last ? length / kRows : to) - from);
+    put(offsetof(Item, tail), last ? length % kRows : 0);
+    put(offsetof(Item, seq), seq);
+    put(offsetof(Item, head), head);
+    put(offsetof(Item, token), (p.equal_length ? 0 : static_cast<int>(span.begin)) + from * kRows);
+    put(offsetof(Item, row), p.equal_length ? seq : 0);
+    put(offsetof(Item, source), from > 0 ? kPlacePassed : kPlaceCaller);
+    put(offsetof(Item, source_entry), block - 1);
+    put(offsetof(Item, target), last ? kPlaceCaller : kPlacePassed);
+    put(offsetof(Item, target_entry), block);
+    put(offsetof(Item, first_slot), first_slot + from);
+    put(offsetof(Item, index), from);
+    return true;
+}
+
+/* One warp: the items of a block where all are shared out evenly. Items lie one after the other on a line, each as long as the
+ * longest, and block n has `share` chunks of it from n share on. It takes its items from the line's end to its start, so that an
+ * item's first chunks are the first of one block, and what is left of them the last of the next one, which waits for the state.
+ * As blocks take their numbers when they begin, what one waits for has begun. */
+__device__ __forceinline__ void find_shares(const gdn_sm90_prefill &p, uint32_t base, const FusedBarriers &barriers)
+{
+    const uint32_t found = base + StateMap<Form::kFused>::kFound;
+    const int lane = threadIdx.x % 32;
+    const int block = __shfl_sync(0xffffffffu, lane == 0 ? atomicAdd(p.next_item, 1) : 0, 0);
+    int end = min((block + 1) * p.share, p.num_seqs * p.num_v_heads * p.item_chunks);
+    const int last = (end - 1) / p.item_chunks; /* item */
+    int seq = last / p.num_v_heads, head = last % p.num_v_heads, start = last * p.item_chunks;
+    uint32_t parity = 1;
+#pragma unroll 1
+    while (end > block * p.share) {
+        mbarrier_wait(barriers.found_free(), parity); /* at once for the first */
+        if (find_part(p, found, seq, head, max(block * p.share - start, 0), end - start, block)) {
+            parity ^= 1;
+            __syncwarp();
+            if (lane == 0) {
+                mbarrier_arrive(barriers.found());
+            }
+        }
+        end = start;
+        start -= p.item_chunks;
+        head = head > 0 ? head - 1 : p.num_v_heads - 1;
+        seq -= head == p.num_v_heads - 1;
+    }
+    mbarrier_wait(barriers.found_free(), parity);
+    if (lane == 0) { /* no more */
+        store_shared_u32(found + offsetof(Item, chunks), ~0u);
+        store_shared_u32(found + offsetof(Item, tail), 0);
+        mbarrier_arrive(barriers.found());
+    }
+    __syncwarp();
+}
+
 /* One warp: finds items until there are none. It waits for the gates kernel for all: nothing of what that leaves is read before an
  * item is found, and the block does not end before. */
 __device__ __forceinline__ void find_items(const gdn_sm90_prefill &p, uint32_t base, const FusedBarriers &barriers)
 {
     wait_for_kernel_before();
+    if (p.share > 0) {
+        find_shares(p, base, barriers);
+        return;
+    }
     for (int n = 0; find_item(p, base, barriers, n); ++n) {
     }
 }

@@ -87,6 +87,9 @@ __device__ __forceinline__ void plan_sequences(const gdn_sm90_prefill &p, Plan &
         if (threadIdx.x == 0) {
             *p.next_item = 0;
         }
+        for (int n = threadIdx.x; p.share > 0 && n < p.share_blocks; n += blockDim.x) {
+            p.passed[n].index = 0;
+        }
     }
     __syncthreads();
 }

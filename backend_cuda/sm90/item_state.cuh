@@ -41,7 +41,9 @@ __device__ __forceinline__ void keep_initial_state(const gdn_sm90_prefill &p, co
 
 /* Places that a form has no items for are left out of its code. */
 template <Form kForm> constexpr bool kHasCarry = kForm != Form::kFused;
-template <Form kForm> constexpr bool kHasSegments = kForm == Form::kStateOnly || kForm == Form::kHalf;
+template <Form kForm> constexpr bool kShares = kForm == Form::kFused || kForm == Form::kPieces;
+template <Form kForm>
+constexpr bool kHasSegments = kForm == Form::kStateOnly || kForm == Form::kHalf || kForm == Form::kPieces;
 
 /* Pieces of a sequence all read the state that the last of them may replace: the others' warps count what they have read. The
  * last does not wait for a block that has not begun: its number is the highest, and blocks take numbers as they begin. */
@@ -65,14 +67,38 @@ __device__ __forceinline__ void await_reads(const gdn_sm90_prefill &p, const Ite
     }
 }
 
+/* Two blocks have parts of an item: the threads of the first that have its state say that it has been left, each for itself, which
+ * takes the fewest registers. */
+__device__ __forceinline__ void count_passed(const gdn_sm90_prefill &p, const Item &item)
+{
+    if (item.target == kPlacePassed) {
+        __threadfence();
+        atomicAdd(&p.passed[item.target_entry].index, 1);
+    }
+}
+
+template <Form kForm> __device__ __forceinline__ void await_passed(const gdn_sm90_prefill &p, const Item &item)
+{
+    while (load_relaxed(&p.passed[item.source_entry].index) < 128 * kVTiles<kForm>) {
+    }
+    __threadfence();
+}
+
 template <Form kForm, typename D = Usual>
 __device__ __forceinline__ void load_item_state(const gdn_sm90_prefill &p, const Item &item, int v_tile,
                                                 float (&S)[D::kKTiles][32])
 {
-    gdn_sm90_states states = p.initial_state;
+    const bool passed = kShares<kForm> && item.source == kPlacePassed;
+    gdn_sm90_states states = passed ? p.passed_states : p.initial_state;
     int64_t slot = 0;
     bool there = true;
-    switch (kHasCarry<kForm> ? item.source : kPlaceCaller) {
+    if (passed) {
+        await_passed<kForm>(p, item);
+        slot = item.source_entry;
+    }
+    switch (kHasCarry<kForm> || passed ? item.source : kPlaceCaller) {
+    case kPlacePassed:
+        break;
     case kPlaceCaller:
         there = states.data && (!p.has_initial_state || p.has_initial_state[item.seq]);
         if (there) {
@@ -121,9 +147,12 @@ template <Form kForm, typename D = Usual>
 __device__ __forceinline__ void store_item_state(const gdn_sm90_prefill &p, const Item &item, int v_tile,
                                                  const float (&S)[D::kKTiles][32])
 {
-    gdn_sm90_states states = p.final_state;
+    const bool passed = kShares<kForm> && item.target == kPlacePassed;
+    gdn_sm90_states states = passed ? p.passed_states : p.final_state;
     int64_t slot = item.target_entry;
-    switch (kHasCarry<kForm> ? item.target : kPlaceCaller) {
+    switch (kHasCarry<kForm> || passed ? item.target : kPlaceCaller) {
+    case kPlacePassed:
+        break;
     case kPlaceCaller:
         slot = p.write_slots ? load_index(p.write_slots, p.slots_dtype, item.seq) : item.seq;
         break;
@@ -145,6 +174,9 @@ __device__ __forceinline__ void store_item_state(const gdn_sm90_prefill &p, cons
     }
     if (states.data) {
         store_state(S, states, state_base(states, slot, item.head, v_tile * GDN_SM90_TILE));
+    }
+    if (kShares<kForm>) {
+        count_passed(p, item);
     }
 }
 

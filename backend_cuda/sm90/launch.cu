@@ -13,8 +13,22 @@ namespace
 
 constexpr size_t kFusedSmem = StateMap<Form::kFused>::kBytes + kAlignment;
 
+cudaError_t launch_pieces(const gdn_sm90_prefill &p, int32_t dtype, int32_t num_sms, cudaStream_t stream)
+{
+    const int64_t heads = 2 * static_cast<int64_t>(p.num_v_heads); /* and halves of V */
+    const int64_t items = sequences(p) * p.max_segments * heads;
+    const int64_t blocks = p.share > 0       ? p.share_blocks
+                           : p.pieces > 0    ? p.piece_units * heads
+                           : items < num_sms ? items
+                                             : num_sms;
+    constexpr int kThreads = StateBlock<Form::kPieces, false>::kThreads;
+    constexpr size_t kSmem = StateMap<Form::kPieces>::kBytes + kAlignment;
+    return dtype == GDN_DTYPE_BF16 ? launch(pieces_kernel<__nv_bfloat16>, p, blocks, kThreads, kSmem, stream)
+                                   : launch(pieces_kernel<__half>, p, blocks, kThreads, kSmem, stream);
+}
+
 const Launchers kLaunchers128x128 = {launch_prep<128>, launch_state<Form::kStateOnly, Usual>, launch_join<128>,
-                                     launch_state_output<Usual>};
+                                     launch_pieces};
 
 /* By K alone. */
 const Launchers &launchers_of_k(const gdn_sm90_prefill &p)
@@ -33,7 +47,7 @@ template <typename T> cudaError_t launch_fused(const gdn_sm90_prefill &p, int32_
     const int64_t chunks = p.wave_slots * groups, most = static_cast<int64_t>(kGatesBlocks) * num_sms;
     const int64_t gates_blocks = chunks < most ? chunks : most;
     const int64_t items = static_cast<int64_t>(p.num_seqs) * p.num_v_heads;
-    const int64_t blocks = items < num_sms ? items : num_sms;
+    const int64_t blocks = p.share > 0 ? p.share_blocks : items < num_sms ? items : num_sms;
     const cudaError_t error = launch(p.planned ? gates_kernel<T, true> : gates_kernel<T, false>, p, gates_blocks,
                                      32 * kGatesWarps, kGatesWarps * PrepMap::kGatesBytes + kAlignment, stream);
     return error != cudaSuccess
@@ -55,16 +69,6 @@ int gdn_sm90_fused_launch(const gdn_sm90_prefill *prefill, int32_t dtype, int32_
 {
     return dtype == GDN_DTYPE_BF16 ? launch_fused<__nv_bfloat16>(*prefill, num_sms, stream)
                                    : launch_fused<__half>(*prefill, num_sms, stream);
-}
-
-int gdn_sm90_pieces_launch(const gdn_sm90_prefill *prefill, int32_t dtype, struct CUstream_st *stream)
-{
-    const gdn_sm90_prefill &p = *prefill;
-    const int64_t blocks = static_cast<int64_t>(p.piece_units) * 2 * p.num_v_heads;
-    constexpr int kThreads = StateBlock<Form::kPieces, false>::kThreads;
-    constexpr size_t kSmem = StateMap<Form::kPieces>::kBytes + kAlignment;
-    return dtype == GDN_DTYPE_BF16 ? launch(pieces_kernel<__nv_bfloat16>, p, blocks, kThreads, kSmem, stream)
-                                   : launch(pieces_kernel<__half>, p, blocks, kThreads, kSmem, stream);
 }
 
 int gdn_sm90_prep_launch(const gdn_sm90_prefill *prefill, int32_t dtype, int32_t num_sms, struct CUstream_st *stream)

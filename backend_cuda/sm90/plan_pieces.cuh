@@ -1,9 +1,10 @@
 /* Hopper prefill: which pieces a wave's sequences are shared out in (pieces_kernel.cuh), found by a block of prep beside its others.
  *
  * Every sequence has a first piece, and all of those begin at once. Further pieces begin at once where multiprocessors are left,
- * or take the places of sequences that are done. Which sequence gets them follows from the time T, in chunks with outputs, after
- * which all is to be done: a piece that begins at b and whose outputs begin at chunk m, which it comes to in kQuiet m, has
- * time for outputs up to chunk T - b + (1 - kQuiet) m. The least such T is looked for by trying 32 at a time.
+ * or take the places of sequences that are done: those start from the state that the first piece has come to when the first of them
+ * begins (in a run of one wave), the others from the sequence's. Which sequence gets them follows from the time T, in chunks with
+ * outputs, after which all is to be done: a piece that begins at b with chunk a and whose outputs begin at chunk m, which it comes to
+ * in kQuiet (m - a), has time for outputs up to chunk T - b + m - kQuiet (m - a). The least such T is looked for by trying 32 at a time.
  */
 #ifndef GDN_CUDA_SM90_PLAN_PIECES_CUH
 #define GDN_CUDA_SM90_PLAN_PIECES_CUH
@@ -43,37 +44,58 @@ struct Ranking {
 struct Piece {
     int rank; /* -1: there is no such piece */
     int number; /* of the sequence's */
-    int begin, end; /* its outputs, in chunks of the sequence's in the wave */
+    int start; /* its first chunk, of the sequence's in the wave; past 0 it takes the state from the first piece */
+    int begin, end; /* its outputs */
+    int passes; /* of a first piece: the chunk before which its state is passed on; 0: nowhere */
+    int readers; /* pieces before it that start with the sequence */
     bool last;
 };
 
-/* Whether all can be done after T; and piece `wanted` of those after the sequences' first ones, in the order in which they begin. */
-__device__ __forceinline__ bool share_out(const Ranking &sequences, int spare, float T, int wanted, Piece &piece)
+/* Whether all can be done after T; and piece `wanted`: the sequences' first ones by rank, then the others in the order in which they
+ * begin. */
+__device__ __forceinline__ bool share_out(const Ranking &sequences, int spare, bool passes, float T, int wanted,
+                                          Piece &piece)
 {
     int taken = 0;
     for (int rank = 0; rank < sequences.count; ++rank) {
         const float chunks = static_cast<float>(sequences.chunks(rank));
-        float end = T;
+        const bool alone = T >= chunks - 0.5f;
+        float end = T, start = 0.0f;
+        int readers = 1;
         for (int number = 1; end < chunks - 0.5f; ++number) {
             const int place = sequences.count - 1 - (taken - spare); /* that of the shortest is left first */
-            const float begin = taken < spare ? 0.0f : place > rank ? static_cast<float>(sequences.chunks(place)) : T;
-            const float next = T - begin + (1.0f - kQuiet) * end;
-            if (number == GDN_SM90_MOST_PIECES || next < end + 1.0f) {
+            const bool early = taken < spare;
+            const float begin = early ? 0.0f : place > rank ? static_cast<float>(sequences.chunks(place)) : T;
+            if (!early && passes && start == 0.0f) {
+                start = begin;
+            }
+            const float next = T - begin + end - kQuiet * (end - start);
+            if (number == GDN_SM90_MOST_PIECES || begin >= T || next < end + 1.0f) {
                 return false;
             }
-            if (taken == wanted) {
-                piece = {rank, number, static_cast<int>(end), static_cast<int>(fminf(next, chunks)),
+            if (sequences.count + taken == wanted) {
+                piece = {rank,
+                         number,
+                         static_cast<int>(start),
+                         static_cast<int>(end),
+                         static_cast<int>(fminf(next, chunks)),
+                         0,
+                         readers,
                          next >= chunks - 0.5f};
             }
+            readers += start == 0.0f;
             ++taken;
             end = next;
+        }
+        if (rank == wanted) {
+            piece = {rank, 0, 0, 0, static_cast<int>(alone ? chunks : T), static_cast<int>(start), 0, alone};
         }
     }
     return true;
 }
 
 /* One warp: the least T, to a thousandth. */
-__device__ __forceinline__ float least_time(const Ranking &sequences, int spare)
+__device__ __forceinline__ float least_time(const Ranking &sequences, int spare, bool passes)
 {
     constexpr int kLeast = 16; /* chunks of a sequence that is worth sharing out */
     const float longest = static_cast<float>(sequences.chunks(0));
@@ -82,46 +104,39 @@ __device__ __forceinline__ float least_time(const Ranking &sequences, int spare)
 #pragma unroll 1
     for (int round = 0; round < 2; ++round) {
         const float mine = T - static_cast<float>(threadIdx.x % 32) * step;
-        const unsigned enough = __ballot_sync(0xffffffffu, share_out(sequences, spare, mine, -1, none));
+        const unsigned enough = __ballot_sync(0xffffffffu, share_out(sequences, spare, passes, mine, -1, none));
         T -= static_cast<float>(31 - __clz(static_cast<int>(enough | 1))) * step;
         step /= 32;
     }
     return T;
 }
 
-__device__ __forceinline__ Piece find_piece(const Ranking &sequences, int spare, float T, int unit)
-{
-    Piece piece = {-1, 0, 0, 0, false};
-    if (unit < sequences.count) {
-        const int chunks = sequences.chunks(unit);
-        const bool alone = T >= static_cast<float>(chunks) - 0.5f;
-        piece = {unit, 0, 0, alone ? chunks : static_cast<int>(T), alone};
-    } else {
-        share_out(sequences, spare, T, unit - sequences.count, piece);
-    }
-    return piece;
-}
-
-/* The item of a piece, but for its head and half of V. */
+/* The item of a piece, but for its head and half of V, which are added to the places in its sequence's row of p.reads and p.passed.
+ * `head` is that of its chunks after which a first piece's state is passed on. */
 __device__ __forceinline__ Item piece_item(const gdn_sm90_prefill &p, const Wave &wave, int seq, gdn_sm90_run run,
                                            const Piece &piece)
 {
-    const gdn_chunk first = wave.chunks[run.first], end = wave.chunks[run.end - 1];
+    const gdn_chunk first = wave.chunks[run.first + piece.start], end = wave.chunks[run.end - 1];
     const bool shorter = piece.last && end.length < GDN_SM90_CHUNK;
     const bool shared = piece.number > 0 || !piece.last;
+    const int row = 2 * p.num_v_heads * piece.rank;
     Item item = {};
-    item.chunks = (piece.last ? run.end - run.first : piece.end) - shorter;
+    item.chunks = (piece.last ? run.end - run.first : piece.end) - piece.start - shorter;
     item.tail = shorter ? end.length : 0;
     item.seq = seq;
+    item.head = piece.passes;
     item.token = p.equal_length ? first.index * GDN_SM90_CHUNK : static_cast<int>(first.token);
     item.row = p.equal_length ? seq : 0;
-    item.source = first.index > 0 ? kPlaceCarry : kPlaceCaller;
+    item.source = piece.start > 0 ? kPlacePassed : first.index > 0 ? kPlaceCarry : kPlaceCaller;
+    item.source_entry = row;
     item.target = !piece.last ? kPlaceNone : end.last ? kPlaceCaller : kPlaceCarry;
-    item.first_slot = run.first;
+    item.target_entry = row;
+    item.first_slot = run.first + piece.start;
     item.index = first.index;
-    item.quiet = piece.begin;
-    item.reads = p.reads && first.index == 0 && shared ? 2 * p.num_v_heads * piece.rank : -1;
-    item.awaited = piece.last ? piece.number : 0;
+    item.quiet = piece.begin - piece.start;
+    const bool reads = piece.last || piece.start == 0; /* or waits for those that do */
+    item.reads = p.reads && first.index == piece.start && shared && reads ? row : -1;
+    item.awaited = piece.last ? piece.readers : 0;
     return item;
 }
 
@@ -162,9 +177,12 @@ __device__ __forceinline__ void plan_pieces(const gdn_sm90_prefill &p, const Wav
     }
     __syncwarp();
     const int spare = p.pieces - all.count;
-    const float T = all.count > 0 ? least_time(sequences, spare) : 0.0f;
+    const float longest = all.count > 0 ? static_cast<float>(sequences.chunks(0)) : 0.0f;
+    const bool passes = p.passed_states.data != nullptr;
+    const float T = longest > 0.0f && p.piece_units > p.num_seqs ? least_time(sequences, spare, passes) : longest;
     for (int unit = lane; unit < p.piece_units; unit += 32) {
-        const Piece piece = find_piece(sequences, spare, T, unit);
+        Piece piece = {-1};
+        share_out(sequences, spare, passes, T, unit, piece);
         Item item = {};
         item.chunks = -1;
         if (piece.rank >= 0 && sequences.chunks(piece.rank) > 0) {

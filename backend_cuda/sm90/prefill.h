@@ -55,6 +55,8 @@ extern "C" {
 /* The gates of one (chunk slot, value head) for the fused kernel (HeadGates). */
 #define GDN_SM90_GATES_BYTES 1008
 
+#define GDN_SM90_PASSED_BYTES (128 * 128 * 4) /* a state that one block leaves to another */
+
 /* A chunk of normalised k and q, as swizzled tiles. */
 #define GDN_SM90_PACKED_BYTES(head_k_dim) (4 * GDN_SM90_CHUNK * (head_k_dim))
 
@@ -67,7 +69,7 @@ extern "C" {
 #define GDN_SM90_MOST_PIECES 4
 #define GDN_SM90_MOST_SHARED 32 /* sequences of a run with pieces */
 #define GDN_SM90_PIECE_BYTES 64
-#define GDN_SM90_QUIET 0.625f /* what a chunk without outputs takes of the time of one with them */
+#define GDN_SM90_QUIET 0.575f /* what a chunk without outputs takes of the time of one with them */
 
 #define GDN_SM90_MOST_PLANNED 256 /* sequences of a run without a chunk table */
 
@@ -81,7 +83,7 @@ GDN_SM90_BOTH int32_t gdn_sm90_segment_chunks(int32_t chunks, int32_t num_v_head
 {
     /* With more heads, or fewer chunks, the work that E adds is not worth it, the less so where there are pieces instead. */
     const bool pieces = head_k_dim == 128;
-    const int32_t uncut = num_v_heads <= 8 ? (pieces ? 112 : 64) : pieces ? 256 : 128;
+    const int32_t uncut = num_v_heads <= 8 ? (pieces ? 112 : 64) : pieces ? 448 : 128;
     if (num_v_heads <= 16 && chunks > uncut) {
         const int32_t target = 64 / num_v_heads;
         const int32_t least = num_v_heads <= 8 ? GDN_SM90_MIN_SEGMENT : 2 * GDN_SM90_MIN_SEGMENT;
@@ -183,7 +185,7 @@ typedef struct gdn_sm90_prefill {
     int32_t wave_slots;
     const gdn_sm90_wave *wave; /* (optional) in device memory: waves that are not cut inside a segment */
     gdn_sm90_run *runs; /* [num_seqs] */
-    /* [2]: items that blocks of state_only and of state_output took after their first; of pieces, [0], blocks that have begun.
+    /* [2]: items that blocks of state_only and of state_output took after their first; of pieces, [0], blocks that have begun, or items.
      * prep resets it. */
     uint32_t *taken;
     gdn_chunk *reads; /* (optional) zeros; index: warps that have read an initial state that will be replaced */
@@ -197,7 +199,13 @@ typedef struct gdn_sm90_prefill {
     float *carry_out;
 
     int32_t whole_V; /* state_output of K = 256: a block has two tiles of V, not one; not with packed_qk or segments */
-    int32_t *next_item; /* fused: items that blocks took after their first; a kernel before left 0 there */
+    int32_t *next_item; /* fused: items that blocks took after their first, with shares blocks that have begun; a kernel
+                         * before left 0 there */
+    int32_t share; /* chunks of a block, where items are shared out evenly; 0: they are not */
+    int32_t share_blocks; /* that have a share */
+    int32_t item_chunks; /* fused: of the longest sequence */
+    gdn_sm90_states passed_states; /* data (optional): states that blocks leave for others, a slot each, of any head */
+    gdn_chunk *passed; /* index: threads that have left their part of one; a kernel before left 0 there */
     gdn_schedule schedule; /* fused, planned: what the gates kernel judges */
     int32_t
         planned; /* fused: there is no chunk table; the gates kernel finds the chunks, and leaves `runs` and the fault word */
@@ -221,7 +229,6 @@ typedef struct gdn_sm90_prefill {
 
 /* Queue one wave's kernel for q of `dtype` (BF16 or F16) on a device of `num_sms`. Return a cudaError_t, 0 for success. */
 int gdn_sm90_prep_launch(const gdn_sm90_prefill *prefill, int32_t dtype, int32_t num_sms, struct CUstream_st *stream);
-int gdn_sm90_pieces_launch(const gdn_sm90_prefill *prefill, int32_t dtype, struct CUstream_st *stream);
 int gdn_sm90_state_only_launch(const gdn_sm90_prefill *prefill, int32_t dtype, int32_t num_sms,
                                struct CUstream_st *stream);
 int gdn_sm90_join_launch(const gdn_sm90_prefill *prefill, int32_t num_sms, struct CUstream_st *stream);

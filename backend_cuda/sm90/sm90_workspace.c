@@ -14,7 +14,7 @@ int64_t gdn_sm90_chunk_bound(int64_t tokens, int64_t seqs)
 
 int64_t gdn_sm90_table_slots(int64_t bound, int32_t num_sms)
 {
-    return bound + 1 + num_sms;
+    return bound + 1 + 2 * (int64_t)num_sms;
 }
 
 int32_t gdn_sm90_max_chunks(const gdn_problem *problem)
@@ -81,11 +81,25 @@ gdn_status gdn_sm90_book(const gdn_device *device, const gdn_problem *problem, s
     }
     choice->param[PARAM_PIECES] =
         (int64_t)gdn_ledger_book(ledger, "pieces", gdn_size_mul((size_t)num_sms, GDN_SM90_PIECE_BYTES));
-    choice->param[PARAM_CARRY] = (int64_t)gdn_ledger_book(ledger, "carried states", gdn_size_mul(2, entry));
+
+    /* States between waves, those of segments that have no entries by slots and, in runs of one wave, between blocks that have parts of
+     * an item, in the place of the others: one a half of V, or a multiprocessor, where there are several sequences or more halves than
+     * multiprocessors. */
+    const size_t cap = max_workspace > 0 ? max_workspace : DEFAULT_WORKSPACE;
+    const int64_t all_halves = 2 * heads * problem->max_seqs; /* of V, of all sequences */
+    const size_t carried = gdn_size_mul(2, entry), own = gdn_size_mul(2 * own_entries, entry);
+    const size_t passed = (size_t)(all_halves < num_sms ? all_halves : num_sms) * GDN_SM90_PASSED_BYTES;
+    const size_t alone = with_E > 1 ? carried : carried + own, most = alone > passed ? alone : passed;
+    const size_t in_one_wave = ledger->total + most + gdn_size_mul((size_t)bound, record) + 4 * GDN_WORKSPACE_ALIGNMENT;
+    const bool passes = problem->head_k_dim == 128 && problem->head_v_dim == 128 && with_E == 1 &&
+                        (problem->max_seqs > 1 || all_halves > num_sms) && in_one_wave <= cap;
+    choice->param[PARAM_PASSES] = passes;
+    choice->param[PARAM_CARRY] = (int64_t)gdn_ledger_book(ledger, "carried states", passes ? most : alone);
+    choice->param[PARAM_SEGMENT_F] = choice->param[PARAM_CARRY] + (int64_t)carried;
+    choice->param[PARAM_SEGMENT_E] = choice->param[PARAM_SEGMENT_F] + (int64_t)own / 2;
 
     /* What is left, less padding and what one wave's table and first entries take, in units of the slots of an entry. */
-    const size_t cap = max_workspace > 0 ? max_workspace : DEFAULT_WORKSPACE;
-    const size_t fixed = ledger->total + gdn_size_mul(2 * own_entries, entry) + 4 * GDN_WORKSPACE_ALIGNMENT;
+    const size_t fixed = ledger->total + (with_E > 1 ? own : 0) + 4 * GDN_WORKSPACE_ALIGNMENT;
     const size_t unit = gdn_size_mul(GDN_SM90_MIN_SEGMENT, record) + gdn_size_mul(2 * slot_entries, entry);
     const int64_t least = with_E > 1 ? 2 * GDN_SM90_MAX_SEGMENT : 1;
     const size_t left = cap > fixed ? cap - fixed : 0;
@@ -110,11 +124,9 @@ gdn_status gdn_sm90_book(const gdn_device *device, const gdn_problem *problem, s
         choice->param[PARAM_PACKED] =
             (int64_t)gdn_ledger_book(ledger, "normalised q and k", gdn_size_mul((size_t)choice->wave_chunks, packed));
     }
-    if (cut) {
+    if (with_E > 1) {
         choice->param[PARAM_SEGMENT_F] = (int64_t)gdn_ledger_book(ledger, "segment states", per_kind);
         choice->param[PARAM_SEGMENT_E] = (int64_t)gdn_ledger_book(ledger, "segment maps", per_kind);
-    }
-    if (with_E > 1) {
         const int64_t waves = gdn_sm90_wave_count(bound, choice->wave_chunks, true);
         choice->param[PARAM_WAVES] =
             (int64_t)gdn_ledger_book(ledger, "waves", gdn_size_mul((size_t)waves, sizeof(gdn_sm90_wave)));

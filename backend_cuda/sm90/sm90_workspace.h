@@ -22,6 +22,7 @@ enum {
     PARAM_BASES,
     PARAM_CHECKPOINT_CHUNKS,
     PARAM_PIECES,
+    PARAM_PASSES, /* there is room for a state a multiprocessor in the carried states' place */
     PARAM_MAX_SEGMENTS, /* with E */
     PARAM_HALVES /* two segments, without E, may be asked for */
 };

@@ -103,6 +103,10 @@ __device__ __forceinline__ bool find_item(const gdn_sm90_prefill &p, int first_s
         put(offsetof(Item, target), multiplier ? kPlaceE : kPlaceF);
         put(offsetof(Item, target_entry), p.halves_only ? seq - first_seq : segment_entry(slot));
     }
+    if (kForm == Form::kPieces) { /* not one */
+        put(offsetof(Item, quiet), 0);
+        put(offsetof(Item, reads), -1);
+    }
     return true;
 }
 

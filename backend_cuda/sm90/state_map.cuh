@@ -16,8 +16,8 @@ constexpr uint32_t kBarrierCount = 2 * kStages + 10; /* struct Barriers */
 /* The kernels made of these parts. */
 enum class Form {
     kStateOnly, /* a tile of V, no outputs */
-    kHalf, /* a tile of V, outputs by a warpgroup of their own: fills more multiprocessors */
-    kPieces, /* the same, of a sequence whose outputs several blocks have between them: pieces_kernel.cuh */
+    kHalf, /* a tile of V, outputs by a warpgroup of their own; K is 128 and V is not, or K is another */
+    kPieces, /* the same of 128 x 128, where several blocks may have a sequence's outputs between them: pieces_kernel.cuh */
     kWhole, /* two tiles of V of K = 256, each one's state warpgroup making its outputs: less work in all */
     kFused /* the same, and prep in a warpgroup beside them: fused_kernel.cuh */
 };
@@ -195,6 +195,7 @@ enum StatePlace : int {
     kPlaceIdentity,
     kPlaceCaller, /* the initial or the final state */
     kPlaceCarry, /* between waves */
+    kPlacePassed, /* between two blocks that have parts of an item */
     kPlaceF, /* between segments */
     kPlaceE /* a segment's E; for a sequence's first segment, which has none, its initial state */
 };
