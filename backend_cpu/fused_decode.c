@@ -20,7 +20,7 @@
 
 enum {
     ROWS = GDN_TOKEN_BLOCK, /* of a [V, K] state */
-    COLUMNS = 64, /* of a [K, V] state whose block goes through the tile */
+    COLUMNS = 32, /* of a [K, V] state whose block goes through the tile: two threads of a core find room for theirs */
     PARAM_OFFSET = 0,
     PARAM_LANE_BYTES,
     PARAM_LANES

@@ -1,7 +1,8 @@
-/* One token a row, the state going nowhere but to final_state: what most calls of decode are. The kernel is decode.cu's, cut short.
+/* One token a row, the state going nowhere but to final_state: what most calls of decode are. The kernels are decode.cu's, cut short.
  *
- * With few rows a call is as long as one warp's way through it, where an instruction takes about a nanosecond. So this kernel asks for the
- * token before the slots are there, addresses are short sums, and parameters are few.
+ * With few rows a call is as long as one warp's way through it, where an instruction takes about a nanosecond. So the token is asked for
+ * before the slots are there, addresses are short sums, and parameters are few. With many rows all depends on memory, and there is
+ * a kernel of its own (kStateFirst).
  */
 #include "decode_token.cuh"
 
