@@ -272,11 +272,9 @@ template <typename T> class FusedPrep
         invert_diagonal<Blocks>(scratch, warp_, lane);
         if (kEarly) {
             queue_grams<2>(stage);
+            queue_grams<3>(stage); /* behind the barrier it would hold up the warp with most to merge */
         }
         barrier_sync(kPrepBarrier, kPrepThreads);
-        if (kEarly) {
-            queue_grams<3>(stage);
-        }
         merge_column<T, Blocks>(scratch, record, gates, warp_, lane);
         if (kEarly) {
             wgmma_wait<0>();
