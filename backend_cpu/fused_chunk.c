@@ -163,18 +163,20 @@ static gdn_ask part_of_rows(const gdn_ask *all, int part, int share)
     return ask;
 }
 
-/* The panel that comes after this one, most likely the next head's where it is the last. */
+/* The panel that this thread works on after this one: of the same head, or the first of the item's next one. None after the
+ * last, whose neighbour in memory may be another thread's. */
 static gdn_ask next_panel(const gdn_problem *p, const gdn_state_layout *layout, const void *data, int64_t offset,
-                          int hv, int panel, int first, int end)
+                          int hv, int panel, int first, int end, const gdn_chunk_step *step)
 {
-    if (panel + 1 == end) {
-        panel = first - 1;
-        hv++;
+    panel++;
+    if (panel == end) {
+        panel = first;
+        hv += step->ahead_heads;
     }
-    if (!data || hv == p->num_v_heads) {
+    if (!data || (panel == first && !step->more_heads)) {
         return (gdn_ask){0};
     }
-    return gdn_fused_ask_panel(p, layout, data, offset + hv * layout->head_stride, panel + 1);
+    return gdn_fused_ask_panel(p, layout, data, offset + hv * layout->head_stride, panel);
 }
 
 /* Reads a panel of the state before the first chunk, and returns it as a right operand, panel `at` of its strip. */
@@ -231,12 +233,12 @@ void gdn_chunk_panels(gdn_chunk_work *w, const gdn_fused_sequence *seq, int hv, 
             output[i].ask[0] = part_of_rows(&next_q, part, share);
             update[i].add = update[i].out = S;
             if (step->first) {
-                update[i].ask[0] =
-                    next_panel(p, place->source_layout, place->source, place->source_offset, hv, panel, first, end);
+                update[i].ask[0] = next_panel(p, place->source_layout, place->source, place->source_offset, hv, panel,
+                                              first, end, step);
             }
             if (step->last) {
-                update[i].ask[1] =
-                    next_panel(p, place->target_layout, place->target, place->target_offset, hv, panel, first, end);
+                update[i].ask[1] = next_panel(p, place->target_layout, place->target, place->target_offset, hv, panel,
+                                              first, end, step);
             }
         }
         const float *right_v[GDN_MAX_STRIP], *right_rest[GDN_MAX_STRIP];

@@ -86,6 +86,7 @@ typedef struct gdn_chunk_step {
      * number of tokens, or 0 where there is none, from ahead_t on, and how much higher the head is. */
     int ahead_tokens, ahead_heads;
     int64_t ahead_t;
+    bool more_heads; /* it is the item's next head */
     bool first, last; /* states are read before the first chunk and written after the last, panel by panel */
     const gdn_state_place *place;
     const gdn_chunk_checkpoints *checkpoints;

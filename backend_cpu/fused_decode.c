@@ -15,11 +15,12 @@
 #include "float_mode.h"
 #include "fused_decode_block.h"
 #include "fused_rows.h"
+#include "fused_share.h"
 #include "numeric.h"
 
 enum {
     ROWS = GDN_TOKEN_BLOCK, /* of a [V, K] state */
-    COLUMNS = 64, /* of a [K, V] state whose block goes through the tile */
+    COLUMNS = 32, /* of a [K, V] state whose block goes through the tile: two threads of a core find room for theirs */
     PARAM_OFFSET = 0,
     PARAM_LANE_BYTES,
     PARAM_LANES
@@ -54,7 +55,7 @@ static size_t tile_floats(const gdn_problem *problem)
 static size_t lane_bytes(const gdn_problem *problem)
 {
     const size_t vectors = (size_t)problem->tokens_per_row * (size_t)problem->head_k_dim;
-    return (2 * vectors + tile_floats(problem)) * sizeof(float);
+    return (2 * vectors + tile_floats(problem)) * sizeof(float) + GDN_LANE_GAP;
 }
 
 gdn_status gdn_fused_decode_book(int threads, const gdn_problem *problem, size_t max_workspace, gdn_choice *choice)
@@ -174,6 +175,7 @@ typedef struct decode_cut {
     int parts; /* items for one value head of one row */
     int columns; /* of an item */
     int64_t items;
+    int64_t own, batch; /* items of a thread's own bundle; of each bundle after those */
 } decode_cut;
 
 /* Whole heads where they share out evenly or there are many; else parts of them. */
@@ -187,16 +189,42 @@ static decode_cut choose_cut(const gdn_decode_run *run, int team)
         columns = (columns / 2 + ROWS - 1) / ROWS * ROWS;
         parts = (p->head_v_dim + columns - 1) / columns;
     }
-    return (decode_cut){parts, columns, heads * parts};
+    return (decode_cut){.parts = parts, .columns = columns, .items = heads * parts};
 }
 
-static void run_cut_item(const gdn_decode_work *w, const decode_cut *cut, int64_t item)
+/* A thread's own bundle is its whole share, side by side in memory: a thread that comes upon memory that it has not asked for waits,
+ * and asking for what another thread writes makes that one wait. Of a large share the end is cut into bundles that still are
+ * long, so that no thread waits long for another. */
+static gdn_bundles share_out(decode_cut *cut, int team)
+{
+    enum { BATCHES = 8, LONG = 8 };
+    const int64_t share = team > 0 ? cut->items / team : 0;
+    cut->own = share;
+    cut->batch = 1;
+    if (team > 1 && share >= BATCHES * LONG) {
+        cut->batch = share / BATCHES;
+        cut->own = share - 2 * cut->batch;
+    }
+    const int64_t rest = cut->items - team * cut->own;
+    return (gdn_bundles){.count = team + (rest + cut->batch - 1) / cut->batch, .lanes = team};
+}
+
+/* The first of v's columns, those of all rows and heads in one row, that belongs to an item. */
+static int64_t first_column(const gdn_decode_work *w, const decode_cut *cut, int64_t item)
+{
+    return item / cut->parts * w->run->problem->head_v_dim + item % cut->parts * cut->columns;
+}
+
+static void run_items(gdn_decode_work *w, const decode_cut *cut, int64_t item, int64_t end)
 {
     const gdn_problem *p = w->run->problem;
-    const int first = (int)(item % cut->parts) * cut->columns;
-    const int64_t head = item / cut->parts;
-    const int end = first + cut->columns < p->head_v_dim ? first + cut->columns : p->head_v_dim;
-    run_item(w, head / p->num_v_heads, (int)(head % p->num_v_heads), first, end);
+    w->end_column = first_column(w, cut, end);
+    for (; item < end; item++) {
+        const int64_t head = item / cut->parts;
+        const int first = (int)(item % cut->parts) * cut->columns;
+        const int end_column = first + cut->columns < p->head_v_dim ? first + cut->columns : p->head_v_dim;
+        run_item(w, head / p->num_v_heads, (int)(head % p->num_v_heads), first, end_column);
+    }
 }
 
 static gdn_decode_work work_of(const gdn_cpu_kernels *kernels, const gdn_decode_run *run, int lane)
@@ -211,36 +239,39 @@ static gdn_decode_work work_of(const gdn_cpu_kernels *kernels, const gdn_decode_
     return work;
 }
 
+/* What thread `lane` of a team does. */
+static void run_lane(const gdn_cpu_kernels *kernels, const gdn_decode_run *run, const decode_cut *cut,
+                     gdn_bundles *bundles, int lane)
+{
+    const uint64_t mode = gdn_float_mode_flush();
+    const int64_t others = bundles->lanes * cut->own;
+    gdn_decode_work work = work_of(kernels, run, lane);
+    int turn = 0;
+    for (int64_t i; (i = gdn_bundles_take(bundles, lane, &turn)) >= 0;) {
+        if (i < bundles->lanes) {
+            run_items(&work, cut, i * cut->own, (i + 1) * cut->own);
+        } else {
+            const int64_t first = others + (i - bundles->lanes) * cut->batch, end = first + cut->batch;
+            run_items(&work, cut, first, end < cut->items ? end : cut->items);
+        }
+    }
+    gdn_float_mode_restore(mode);
+}
+
 gdn_status gdn_fused_decode_run(const gdn_cpu_kernels *kernels, int threads, const gdn_decode_run *run)
 {
     const int64_t lanes = run->choice->param[PARAM_LANES];
     int team = threads < lanes ? threads : (int)lanes;
-    const decode_cut cut = choose_cut(run, team);
+    decode_cut cut = choose_cut(run, team);
     team = cut.items < team ? (int)cut.items : team;
+    gdn_bundles bundles = share_out(&cut, team);
 #ifdef _OPENMP
     if (team > 1) {
-        /* One batch a thread, of neighbours in memory; where there is much to do, several, so that no thread waits long. */
-        const int64_t per_thread = (cut.items + team - 1) / team;
-        /* NOLINTNEXTLINE(clang-analyzer-deadcode.DeadStores): the pragma reads it */
-        const int64_t batch = per_thread <= 8 ? per_thread : per_thread / 8;
 #pragma omp parallel num_threads(team)
-        {
-            const uint64_t mode = gdn_float_mode_flush();
-            const gdn_decode_work work = work_of(kernels, run, omp_get_thread_num());
-#pragma omp for schedule(dynamic, batch)
-            for (int64_t item = 0; item < cut.items; item++) {
-                run_cut_item(&work, &cut, item);
-            }
-            gdn_float_mode_restore(mode);
-        }
+        run_lane(kernels, run, &cut, &bundles, omp_get_thread_num());
         return GDN_OK;
     }
 #endif
-    const uint64_t mode = gdn_float_mode_flush();
-    const gdn_decode_work work = work_of(kernels, run, 0);
-    for (int64_t item = 0; item < cut.items; item++) {
-        run_cut_item(&work, &cut, item);
-    }
-    gdn_float_mode_restore(mode);
+    run_lane(kernels, run, &cut, &bundles, 0);
     return GDN_OK;
 }

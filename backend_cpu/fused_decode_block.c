@@ -21,11 +21,17 @@ static block_view view_of(const gdn_state_layout *layout, const void *data, int6
 }
 
 /* Elements from a block to the one that will be read after the next: one block takes less time than memory does. It is in the
- * same head, or at the same distance from the start of one of those after it. */
-static ptrdiff_t block_ahead(const gdn_problem *p, const gdn_state_layout *layout, int first, int count)
+ * same head, or at the same distance from the start of one of those after it. None if it may be another thread's: to ask for
+ * it would take it away from there. */
+static ptrdiff_t block_ahead(const gdn_decode_work *w, const gdn_state_layout *layout, int64_t row, int hv, int first,
+                             int count)
 {
     enum { BLOCKS_AHEAD = 2 };
+    const gdn_problem *p = w->run->problem;
     const int at = first + BLOCKS_AHEAD * count, blocks = (p->head_v_dim + count - 1) / count * count;
+    if ((row * p->num_v_heads + hv) * p->head_v_dim + at >= w->end_column) {
+        return 0;
+    }
     return (ptrdiff_t)(at / blocks * layout->head_stride + (at % blocks - first) * layout->v_stride);
 }
 
@@ -141,7 +147,7 @@ void gdn_fused_decode_block(const gdn_decode_work *w, const gdn_state_place *pla
     if (place->source) {
         source = view_of(place->source_layout, place->source,
                          place->source_offset + hv * place->source_layout->head_stride, first);
-        source_ahead = block_ahead(p, place->source_layout, first, count);
+        source_ahead = block_ahead(w, place->source_layout, row, hv, first, count);
     } else {
         memset(w->tile, 0, (size_t)r.rows * (size_t)r.cols * sizeof(float));
     }

@@ -12,7 +12,8 @@ typedef struct gdn_decode_work {
     const gdn_cpu_kernels *kernels;
     const gdn_decode_run *run;
     float *q, *k; /* [T, K] */
-    float *tile; /* [16, K] or [K, 64] */
+    float *tile; /* [16, K] or [K, 32] */
+    int64_t end_column; /* of v, counted through all heads and rows: from there on another thread may work */
 } gdn_decode_work;
 
 /* A row's tokens, as one value head sees them. */

@@ -24,11 +24,10 @@ enum {
      * by side in memory, and its page is found again as long as few others came between: the translations of all pages of
      * 8192 tokens would fill the caches by themselves. */
     SPAN = 256,
-    SHARED_SPAN = 128, /* of a single item, between two looks for idle threads */
     PARAM_OFFSET = 0,
     PARAM_LANE_BYTES,
     PARAM_LANES,
-    PARAM_POOL, /* panels of state of all lanes */
+    PARAM_POOL, /* panels of state of all lanes, which lie apart there, too */
     PARAM_SEGMENTS /* offset of what segments share */
 };
 
@@ -86,7 +85,8 @@ gdn_status gdn_fused_prefill_book(const gdn_cpu_kernels *kernels, int threads, c
                                   size_t max_workspace, gdn_choice *choice)
 {
     const int chunk = chunk_of(kernels, problem);
-    const size_t work_bytes = gdn_chunk_work_bytes(kernels, problem, chunk);
+    const size_t lane_bytes = gdn_chunk_work_bytes(kernels, problem, chunk) + GDN_LANE_GAP;
+    const size_t work_bytes = lane_bytes + GDN_LANE_GAP; /* with the gap between the states of two lanes */
     const size_t panel_bytes = gdn_fused_panel_floats(problem) * sizeof(float);
     const bool segments = problem->num_segments > 1;
     const int64_t runs = segments ? problem->num_segments : problem->max_seqs;
@@ -111,7 +111,7 @@ gdn_status gdn_fused_prefill_book(const gdn_cpu_kernels *kernels, int threads, c
     choice->wave_chunks = 0;
     choice->param[PARAM_OFFSET] = (int64_t)gdn_ledger_book(&choice->ledger, "fused prefill",
                                                            (size_t)lanes * work_bytes + (size_t)pool * panel_bytes);
-    choice->param[PARAM_LANE_BYTES] = (int64_t)work_bytes;
+    choice->param[PARAM_LANE_BYTES] = (int64_t)lane_bytes;
     choice->param[PARAM_LANES] = lanes;
     choice->param[PARAM_POOL] = pool;
     return GDN_OK;
@@ -131,7 +131,8 @@ static gdn_chunk_work work_of(const gdn_cpu_kernels *kernels, const gdn_prefill_
         .chunk = run->choice->chunk_size,
     };
     gdn_chunk_work_place(&work, base + lane * param[PARAM_LANE_BYTES]);
-    float *pool = (float *)(void *)(base + param[PARAM_LANES] * param[PARAM_LANE_BYTES]);
+    float *pool =
+        (float *)(void *)(base + param[PARAM_LANES] * param[PARAM_LANE_BYTES] + (ptrdiff_t)lane * GDN_LANE_GAP);
     work.state = pool + (size_t)(lane * (param[PARAM_POOL] / team)) * gdn_fused_panel_floats(run->problem);
     return work;
 }
@@ -161,22 +162,30 @@ static void give_away(gdn_team *team, gdn_item_run *items, int *count)
     }
 }
 
-/* Items of one sequence, all at the same token, to its end: span by span in turn. */
+/* Items of one sequence, all at the same token, to its end: span by span in turn, a single one chunk by chunk where others may
+ * take half of it. */
 static void advance(gdn_chunk_work *w, gdn_team *team, gdn_item_run *items, int count)
 {
+    /* NOLINTNEXTLINE(clang-analyzer-core.uninitialized.Assign): a bundle has an item at least */
     const int64_t length = items[0].s.seq.length;
-    for (int64_t t = items[0].t, end; t < length; t = end) {
-        const int64_t most = count > 1 ? SPAN : team->size > 1 ? SHARED_SPAN : length;
-        end = length - t <= most ? length : t + most / w->chunk * w->chunk;
-        for (int i = 0; i < count; i++) {
+    const bool shared = team->size > 1;
+    for (int64_t t = items[0].t, end; t < length; t = items[0].t) {
+        const int64_t most = count > 1 ? SPAN / w->chunk * w->chunk : shared ? w->chunk : length;
+        end = length - t <= most ? length : t + most;
+        const bool one_left = shared && count > 1 && end == length; /* it goes on alone */
+        for (int i = 0; i < count - one_left; i++) {
             const bool last = i + 1 == count;
             gdn_item_run *item = &items[i];
             item->checkpoint = gdn_fused_run_span(w, &item->s, &item->part, item->state, t, end, false,
                                                   &items[last ? 0 : i + 1].part, last ? end : t, item->checkpoint);
             item->t = end;
+            if (end < length || i + 1 < count) {
+                give_away(team, items, &count);
+            }
         }
-        if (end < length) {
-            give_away(team, items, &count);
+        if (one_left) {
+            items[0] = items[count - 1];
+            count = 1;
         }
     }
 }

@@ -131,6 +131,7 @@ int64_t gdn_fused_run_span(gdn_chunk_work *w, const gdn_sequence_run *s, const g
             const bool here = i + 1 < heads;
             step.part = i % part->heads;
             step.ahead_t = here ? t : then;
+            step.more_heads = here;
             step.ahead_tokens = here ? tokens : step.next_tokens;
             step.ahead_heads = (here     ? gdn_fused_part_head(p, part, i + 1)
                                 : within ? gdn_fused_part_head(p, part, 0)

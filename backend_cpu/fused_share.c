@@ -101,8 +101,8 @@ bool gdn_share_take(gdn_share *share, gdn_item_run *item)
     atomic_fetch_sub(&share->working, 1);
     atomic_fetch_add(&share->waiting, 1);
     for (int times = 0; !found; times += times < 1000) {
-        int full = FULL;
-        if (atomic_compare_exchange_strong(&share->place, &full, CLAIMED)) {
+        int full = atomic_load(&share->place); /* alone leaves the line where it is, with others who only look */
+        if (full == FULL && atomic_compare_exchange_strong(&share->place, &full, CLAIMED)) {
             *item = share->left;
             atomic_fetch_add(&share->working, 1);
             atomic_store(&share->place, EMPTY);

@@ -18,7 +18,11 @@ typedef struct gdn_item_run {
  * nothing changed, if it is one panel. */
 bool gdn_fused_split(const gdn_problem *problem, gdn_item_run *item, gdn_item_run *half);
 
-enum { GDN_MAX_LANES = 16 * 64 };
+enum {
+    GDN_MAX_LANES = 16 * 64,
+    /* Bytes between what two threads write: a processor fetches more than is read, and would take it away from the other. */
+    GDN_LANE_GAP = 4096
+};
 
 /* The bundles of a call. Each thread begins with the one of its own number, so that it meets again in its caches what it left
  * there in the call before; then it takes any that is left. Zeroed, but for `count` and `lanes`, before a team begins. */

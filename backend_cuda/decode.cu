@@ -58,40 +58,34 @@ __global__ void __launch_bounds__(32, kResident<Map>)
         }
         return;
     }
-    const Place place = place_of(a.c.grid);
-    const uint32_t n = static_cast<uint32_t>(place.row), head = place.head, v0 = place.v0;
-    const int columns = static_cast<int>(a.c.head_v_dim - v0 - Map::first_column());
-    const uint32_t own = own_column<Map>() * Map::kApart; /* the lane's own column, from its first */
-    const bool has_own = static_cast<int>(own) < columns;
-    const uint32_t own_at = (v0 + Map::first_column() + own) * (k16Bit ? 2 : 4);
-
-    const Row row = row_of(p, n);
+    const ColumnPlace at = column_place<Map, k16Bit>(a.c);
+    const Row row = row_of(p, at.row);
     if (row.skipped || (p.checked && p.fault->code != GDN_FAULT_NONE)) {
         return;
     }
     RawColumns<Map> raw;
     raw.clear();
     if (row.has_initial_state) {
-        raw.load(a.c.initial_state.at<Map>(static_cast<uint32_t>(row.read), head, v0), a.c.initial_state.line, columns);
+        raw.template load<false>(a.c.initial_state.at<Map>(static_cast<uint32_t>(row.read), at.head, at.v0),
+                                 a.c.initial_state.line, at.columns);
     }
     if (row.tokens == 0) {
         if (a.c.final_state.data) {
-            raw.store(a.c.final_state.at<Map>(static_cast<uint32_t>(row.write), head, v0), a.c.final_state.line,
-                      columns);
+            raw.store(a.c.final_state.at<Map>(static_cast<uint32_t>(row.write), at.head, at.v0), a.c.final_state.line,
+                      at.columns);
         }
         return;
     }
-    const unsigned char *k_at = a.c.k.at(n, place.k_head), *q_at = a.c.q.at(n, place.k_head);
-    const unsigned char *v_at = a.c.v.at(n, head) + own_at;
-    unsigned char *o_at = a.c.o.at(n, head) + own_at;
+    const unsigned char *k_at = at.k, *q_at = at.q, *v_at = at.v;
+    unsigned char *o_at = a.c.o.at(at.row, at.head) + at.own;
     RawToken<Map, k16Bit> next;
-    next.load(k_at, q_at, v_at, has_own);
+    next.load(k_at, q_at, v_at, at.has_own);
     /* Token t's in lane t; lanes past the last token have those of the last. */
     const uint32_t gates_of = min(static_cast<int>(threadIdx.x), row.tokens - 1);
     RawGates raw_gates;
-    raw_gates.load(a.c.forms, a.c.gate.at(n, head) + static_cast<uint64_t>(gates_of) * a.gate_token,
-                   a.c.beta.at(n, head) + static_cast<uint64_t>(gates_of) * a.beta_token);
-    raw_gates.load_head(a.c.A_log, a.c.dt_bias, head);
+    raw_gates.load(a.c.forms, at.gate + static_cast<uint64_t>(gates_of) * a.gate_token,
+                   at.beta + static_cast<uint64_t>(gates_of) * a.beta_token);
+    raw_gates.load_head(a.c.A_log, a.c.dt_bias, at.head);
     Gates gates;
     gates.take(a.c.forms, raw_gates);
     Columns<Map> state;
@@ -105,25 +99,27 @@ __global__ void __launch_bounds__(32, kResident<Map>)
             k_at += a.k_token;
             q_at += a.q_token;
             v_at += a.v_token;
-            next.load(k_at, q_at, v_at, has_own);
+            next.load(k_at, q_at, v_at, at.has_own);
         }
         const float o = token.step(state, a.c.scale);
-        if (has_own && is_owner<Map>()) {
+        if (at.has_own && is_owner<Map>()) {
             store_element(o_at, k16Bit ? (a.c.forms.bf16 ? GDN_DTYPE_BF16 : GDN_DTYPE_F16) : GDN_DTYPE_F32, 0, o);
         }
         o_at += a.o_token;
         if (p.token_slots) {
             const int64_t slot =
-                load_index(p.token_slots, p.slots_dtype, n * static_cast<int64_t>(p.tokens_per_row) + t);
+                load_index(p.token_slots, p.slots_dtype, at.row * static_cast<int64_t>(p.tokens_per_row) + t);
             if (slot >= 0) {
                 raw.pack(state.s);
-                raw.store(a.token_states.at<Map>(static_cast<uint32_t>(slot), head, v0), a.token_states.line, columns);
+                raw.store(a.token_states.at<Map>(static_cast<uint32_t>(slot), at.head, at.v0), a.token_states.line,
+                          at.columns);
             }
         }
     }
     if (a.c.final_state.data) {
         raw.pack(state.s);
-        raw.store(a.c.final_state.at<Map>(static_cast<uint32_t>(row.write), head, v0), a.c.final_state.line, columns);
+        raw.store(a.c.final_state.at<Map>(static_cast<uint32_t>(row.write), at.head, at.v0), a.c.final_state.line,
+                  at.columns);
     }
 }
 

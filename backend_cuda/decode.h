@@ -42,6 +42,7 @@ typedef struct gdn_decode_params {
         checked; /* the fault word was cleared, and perhaps written, earlier in the stream: if it was, nothing is done */
 
     int32_t num_sms;
+    int64_t l2_bytes;
     int32_t overlap; /* the column kernels: launch by programmatic dependent launch, which device and driver know */
     int32_t columns; /* the general kernel: of V a block; a power of two, 8..32 */
     int32_t group; /* the general kernel: tokens whose q and k are in shared memory at once */

@@ -178,7 +178,7 @@ template <> struct Piece<__half> : Piece16<__half> {
 };
 
 /* A lane's part of the block's columns: as they are in memory (`load`, `store`), and in float32 (`unpack`, `pack`). `at` is its first
- * element; `line` bytes lie between two lines; `columns` are there, from its first on. */
+ * element; `line` bytes lie between two lines; `columns` are there, from its first on; the L2 is to keep what is `kKept`. */
 template <typename Map> struct RawColumns;
 
 template <typename T, int K> struct RawColumns<ColumnMap<T, K>> {
@@ -196,14 +196,15 @@ template <typename T, int K> struct RawColumns<ColumnMap<T, K>> {
         }
     }
 
-    __device__ __forceinline__ void load(const unsigned char *at, uint32_t line, int columns)
+    template <bool kKept> __device__ __forceinline__ void load(const unsigned char *at, uint32_t line, int columns)
     {
 #pragma unroll
         for (int c = 0; c < Map::kDepth; ++c) {
             if (Map::kApart * c < columns) {
 #pragma unroll
                 for (int i = 0; i < Map::kPieces; ++i) {
-                    pieces[c][i] = load_global_16(at + 16 * Map::kLanes * i);
+                    const unsigned char *const from = at + 16 * Map::kLanes * i;
+                    pieces[c][i] = kKept ? load_global_16_kept(from) : load_global_16(from);
                 }
             }
             at += Map::kApart * static_cast<uint64_t>(line);
@@ -260,12 +261,13 @@ template <int K> struct RawColumns<RowMap<K>> {
     }
 
     /* A lane's four columns are there, or none is. */
-    __device__ __forceinline__ void load(const unsigned char *at, uint32_t line, int columns)
+    template <bool kKept> __device__ __forceinline__ void load(const unsigned char *at, uint32_t line, int columns)
     {
         if (columns > 0) {
 #pragma unroll
             for (int i = 0; i < Map::kPerLane; ++i) {
-                pieces[i] = load_global_16_of_line(at + i * static_cast<uint64_t>(line));
+                const unsigned char *const from = at + i * static_cast<uint64_t>(line);
+                pieces[i] = kKept ? load_global_16_of_line_kept(from) : load_global_16_of_line(from);
             }
         }
     }

@@ -75,6 +75,34 @@ struct ColumnParams {
     State final_state;
 };
 
+/* What a lane works on: columns of one value head of a row, of which one is its own, and the row's first token. */
+struct ColumnPlace {
+    uint32_t row, head, v0; /* v0: the block's first column */
+    int columns; /* that are there, from the lane's first on */
+    bool has_own; /* whether its own is */
+    uint32_t own; /* bytes from the head's first number of v or o to that column's */
+    const unsigned char *k, *q, *v, *gate, *beta; /* v of its own column */
+};
+
+template <typename Map, bool k16Bit> __device__ __forceinline__ ColumnPlace column_place(const ColumnParams &c)
+{
+    const Place place = place_of(c.grid);
+    ColumnPlace at;
+    at.row = static_cast<uint32_t>(place.row);
+    at.head = place.head;
+    at.v0 = place.v0;
+    at.columns = static_cast<int>(c.head_v_dim - at.v0 - Map::first_column());
+    const uint32_t own = own_column<Map>() * Map::kApart; /* from the lane's first */
+    at.has_own = static_cast<int>(own) < at.columns;
+    at.own = (at.v0 + Map::first_column() + own) * (k16Bit ? 2 : 4);
+    at.k = c.k.at(at.row, place.k_head);
+    at.q = c.q.at(at.row, place.k_head);
+    at.v = c.v.at(at.row, at.head) + at.own;
+    at.gate = c.gate.at(at.row, at.head);
+    at.beta = c.beta.at(at.row, at.head);
+    return at;
+}
+
 /* One token's q, k and v on their way to a lane: v of the lane's own column. */
 template <typename Map, bool k16Bit> struct RawToken {
     RawVector<Map, k16Bit> k, q;

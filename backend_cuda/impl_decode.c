@@ -114,6 +114,7 @@ static gdn_status launch(const gdn_device *device, const gdn_decode_run *run)
     struct CUstream_st *const stream = run->stream;
     gdn_decode_params p = params_of(run);
     p.num_sms = gdn_cuda_device_of(device)->num_sms;
+    p.l2_bytes = gdn_cuda_device_of(device)->l2_bytes;
     p.overlap = can_overlap(device);
     if (p.checked) {
         GDN_CUDA_TRY((cudaError_t)gdn_decode_check_launch(&p, stream));

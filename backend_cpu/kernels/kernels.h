@@ -48,9 +48,9 @@ typedef struct gdn_product {
     int rows; /* multiple of 8 */
     int cols; /* 16 or 32 */
     int depth; /* words, >= 0 */
+    bool a_packed_keys;
     const float *a;
     ptrdiff_t lda, a_block;
-    bool a_packed_keys;
     const float *b; /* rows of GDN_PANEL words */
     const float *scale; /* NULL: 1 */
 

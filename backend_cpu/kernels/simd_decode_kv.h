@@ -130,13 +130,16 @@ GDN_INLINE void kv_tokens(const gdn_decode_block *b, int col, const int VECTORS,
 
 GDN_INLINE void kv_columns(const gdn_decode_block *b, const gdn_dtype SRC, const gdn_dtype DST)
 {
-    enum { WIDE = DECODE_VECTORS, HALF = WIDE / 2 };
+    enum { WIDE = DECODE_VECTORS, HALF = WIDE / 2, QUARTER = WIDE / 4 };
     int col = 0;
     for (; col + WIDE * VF_LANES <= b->count; col += WIDE * VF_LANES) {
         kv_tokens(b, col, WIDE, SRC, DST);
     }
     for (; col + HALF * VF_LANES <= b->count; col += HALF * VF_LANES) {
         kv_tokens(b, col, HALF, SRC, DST);
+    }
+    for (; QUARTER > 1 && col + QUARTER * VF_LANES <= b->count; col += QUARTER * VF_LANES) {
+        kv_tokens(b, col, QUARTER, SRC, DST);
     }
     for (; col < b->count; col += VF_LANES) {
         kv_tokens(b, col, 1, SRC, DST);

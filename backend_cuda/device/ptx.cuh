@@ -86,6 +86,31 @@ static __device__ __forceinline__ uint4 load_global_16_of_line(const void *from)
     return v;
 }
 
+/* Both, with lines that the L2 is to keep longer than others. */
+static __device__ __forceinline__ uint4 load_global_16_kept(const void *from)
+{
+    uint4 v;
+    uint64_t policy;
+    asm("createpolicy.fractional.L2::evict_last.b64 %0, 1.0;" : "=l"(policy));
+    asm volatile("ld.global.L2::cache_hint.v4.u32 {%0, %1, %2, %3}, [%4], %5;"
+                 : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
+                 : "l"(from), "l"(policy)
+                 : "memory");
+    return v;
+}
+
+static __device__ __forceinline__ uint4 load_global_16_of_line_kept(const void *from)
+{
+    uint4 v;
+    uint64_t policy;
+    asm("createpolicy.fractional.L2::evict_last.b64 %0, 1.0;" : "=l"(policy));
+    asm volatile("ld.global.L2::cache_hint.L2::128B.v4.u32 {%0, %1, %2, %3}, [%4], %5;"
+                 : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
+                 : "l"(from), "l"(policy)
+                 : "memory");
+    return v;
+}
+
 static __device__ __forceinline__ void store_global_16(void *to, uint4 v)
 {
     asm volatile("st.global.v4.u32 [%0], {%1, %2, %3, %4};" ::"l"(to), "r"(v.x), "r"(v.y), "r"(v.z), "r"(v.w)

@@ -214,11 +214,10 @@ __device__ __forceinline__ void advance_fused(const gdn_sm90_prefill &p, uint32_
             cursor.advance();
         }
 #pragma unroll 1
-        for (int done = 0; done < read_counts(chain.item()).total(); ++done) {
-            const ItemCounts item = read_counts(chain.item()); /* read again: there are no registers to keep it in */
-            chain.chunk(cursor, done, done < item.chunks ? GDN_SM90_CHUNK : item.tail);
+        for (int done = 0; done < counts.total(); ++done) {
+            chain.chunk(cursor, done, done < counts.chunks ? GDN_SM90_CHUNK : counts.tail);
             cursor.advance();
-            if (p.checkpoint_chunks > 0 && done < read_counts(chain.item()).chunks) {
+            if (p.checkpoint_chunks > 0 && done < counts.chunks) {
                 store_checkpoint(p, read_item(chain.item()), chain.half(), done + 1, chain.S);
             }
         }

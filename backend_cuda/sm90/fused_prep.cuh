@@ -3,13 +3,14 @@
  *
  *     warpgroup             rows' factors
  *     --- barrier; wait for the record before the last to be free
- *     warp w                row block w of L and of P; decay factors
+ *     warp w                row block w of L, block column w of P; decay factors
  *     warp w                the inverse of L's diagonal block w
  *     --- barrier
  *     warp w                block column w of A'; word to the states
  *
- * Between those steps a quarter each of K K^T and Q K^T of the next chunk is queued: all at once, they would hold the warps up
- * until the tensor cores, which the states keep busy, have taken the last of them.
+ * Between those steps a quarter each of K K^T and K Q^T of the next chunk, one product, is queued: all at once, they would hold
+ * the warps up until the tensor cores, which the states keep busy, have taken the last of them. Q K^T is made transposed, so
+ * that K is read once for both, and a warp's blocks of P are those below its diagonal one, where its blocks of L are left of it.
  *
  * Gates are fused_gates.cuh's. Row factors have two buffers, so that two barriers a chunk are enough.
  */
@@ -27,6 +28,92 @@ namespace sm90
 constexpr int kPrepBarrier = 3; /* a named barrier; those before it are the state warpgroups' */
 
 constexpr int kGramSteps = Usual::kK / 16;
+
+/* One warp: row block `warp` of -L and block column `warp` of P to shared memory, diagonal blocks of -L transposed. Gram are
+ * K K^T and K Q^T, rows of K's block `warp`: so a warp has as many blocks of both together as any other. */
+template <typename T, typename Blocks>
+__device__ __forceinline__ void store_L_and_P(const float (&kk)[32], const float (&kq)[32], uint32_t base,
+                                              uint32_t record, uint32_t gates, int warp, int lane)
+{
+    const int g = lane / 4, t = lane % 4;
+    const uint32_t row_gates = gates + 4 * (16 * warp + g), column_gates = gates + 8 * t;
+    /* P is stored transposed: this lane's row of block column `warp`. */
+    const uint32_t out_P = record + GDN_SM90_RECORD_P + swizzled(lane / 16 * 8 + lane % 8, 2 * warp + lane / 8 % 2);
+    float row_L[2], tail_P[2];
+#pragma unroll
+    for (int e = 0; e < 2; ++e) {
+        row_L[e] = -HeadGates::beta<T>(gates, 16 * warp + g + 8 * e) *
+                   exp2_approx(load_shared_float(row_gates + HeadGates::kInBlock + 32 * e));
+        tail_P[e] = load_shared_float(row_gates + HeadGates::kTail + 32 * e);
+    }
+#pragma unroll
+    for (int b = 0; b < kBlocks; ++b) {
+        if (b < kBlocks - 1 && b < warp) { /* L_(warp, b) */
+            const float between = load_shared_float(gates + HeadGates::kBetween + 16 * warp + 4 * b);
+            float x[2][4];
+#pragma unroll
+            for (int n = 0; n < 2; ++n) {
+                const float2 tail = load_shared_float2(column_gates + HeadGates::kTail + 64 * b + 32 * n);
+#pragma unroll
+                for (int c = 0; c < 4; ++c) {
+                    x[n][c] = row_L[c / 2] * between * (c % 2 ? tail.y : tail.x) * kk[4 * (2 * b + n) + c];
+                }
+            }
+            Blocks::store(lane, base + PrepMap::kLower + (warp * (warp - 1) / 2 + b) * Blocks::kBytes, x);
+        }
+        if (b > 0 && b > warp) { /* P_(b, warp)^T */
+            const float between = load_shared_float(gates + HeadGates::kBetween + 16 * b + 4 * warp);
+            uint32_t r[4];
+#pragma unroll
+            for (int n = 0; n < 2; ++n) {
+                const float2 in_block = load_shared_float2(column_gates + HeadGates::kInBlock + 64 * b + 32 * n);
+                const float decay[2] = {exp2_approx(in_block.x) * between, exp2_approx(in_block.y) * between};
+                float x[4];
+#pragma unroll
+                for (int c = 0; c < 4; ++c) {
+                    x[c] = decay[c % 2] * tail_P[c / 2] * kq[4 * (2 * b + n) + c];
+                }
+                r[2 * n] = pack2<T>(x[0], x[1]);
+                r[2 * n + 1] = pack2<T>(x[2], x[3]);
+            }
+            stmatrix_x4_trans(out_P + 2048 * b, r);
+        }
+    }
+    /* The diagonal blocks, both transposed: row j, column i. Of 8 x 8 quarters the lower left is zero, which is not read of -L;
+     * nor is the rest of -L where i <= j, which may be anything. */
+    const int mine =
+        threadIdx.x / 32 % 4; /* `warp`, but not known to be uniform: predicates made of that are made for each use */
+    float k[8], q[8];
+#pragma unroll
+    for (int e = 0; e < 8; ++e) {
+        k[e] = mine < 2 ? (mine < 1 ? kk[e] : kk[8 + e]) : mine < 3 ? kk[16 + e] : kk[24 + e];
+        q[e] = mine < 2 ? (mine < 1 ? kq[e] : kq[8 + e]) : mine < 3 ? kq[16 + e] : kq[24 + e];
+    }
+    const uint32_t out_L = base + PrepMap::kDiagonal + warp * (16 * PrepMap::kDiagonalStride * 4) +
+                           4 * (g * PrepMap::kDiagonalStride + 2 * t);
+    const float column[2] = {load_shared_float(row_gates + HeadGates::kColumn),
+                             load_shared_float(row_gates + HeadGates::kColumn + 32)};
+    uint32_t r[4] = {};
+#pragma unroll
+    for (int n = 0; n < 2; ++n) {
+        const float2 in_block = load_shared_float2(column_gates + HeadGates::kInBlock + 64 * warp + 32 * n);
+        const float2 minus_beta =
+            unpack2<T>(0x80008000u ^ load_shared_u32(gates + HeadGates::kBeta + 32 * warp + 16 * n + 4 * t));
+#pragma unroll
+        for (int m = 0; m <= n; ++m) {
+            float L[2], P[2];
+#pragma unroll
+            for (int c = 0; c < 2; ++c) {
+                const float D = exp2_approx((c ? in_block.y : in_block.x) - column[m]);
+                L[c] = (c ? minus_beta.y : minus_beta.x) * D * k[4 * n + 2 * m + c];
+                P[c] = m < n || 2 * t + c >= g ? D * q[4 * n + 2 * m + c] : 0.0f;
+            }
+            store_shared_float2(out_L + 4 * 8 * PrepMap::kDiagonalStride * m + 32 * n, L[0], L[1]);
+            r[2 * n + m] = pack2<T>(P[0], P[1]);
+        }
+    }
+    stmatrix_x4_trans(out_P + 2048 * warp, r);
+}
 
 template <typename T> class FusedPrep
 {
@@ -84,7 +171,7 @@ template <typename T> class FusedPrep
         return base_ + Map::kFactors + parity * Map::kFactorsBytes - PrepMap::kKFactor;
     }
 
-    /* Begins K K^T and Q K^T of the chunk in a stage, once it is there; without a chunk, of what lies there. Gives the stage. */
+    /* Begins K K^T and K Q^T of the chunk in a stage, once it is there; without a chunk, of what lies there. Gives the stage. */
     __device__ __forceinline__ uint32_t open_grams(const StageCursor &cursor)
     {
         const uint32_t stage = __shfl_sync(0xffffffffu, cursor.address<kForm>(base_), 0); /* for uniform registers */
@@ -100,13 +187,11 @@ template <typename T> class FusedPrep
     /* Queues a quarter of them, 0..3. */
     template <int kQuarter> __device__ __forceinline__ void queue_grams(uint32_t stage)
     {
-        constexpr int kFrom = kQuarter % 2 * (kGramSteps / 2);
-        if (kQuarter < 2) {
-            multiply_tiles<T, Usual::kK, Stage::kKPitch>(kk_, stage + Stage::kK, stage + Stage::kK, kFrom,
-                                                         kFrom + kGramSteps / 2);
-        } else {
-            multiply_tiles<T, Usual::kK, Stage::kKPitch>(qk_, stage + Stage::kQ, stage + Stage::kK, kFrom,
-                                                         kFrom + kGramSteps / 2);
+        const uint32_t tiles = wgmma_operand(stage + Stage::kK); /* of K, and of K and Q */
+#pragma unroll
+        for (int step = kQuarter * kGramSteps / 4; step < (kQuarter + 1) * kGramSteps / 4; ++step) {
+            const uint32_t offset = wgmma_offset(step / 4 * Stage::kKPitch + step % 4 * 32);
+            wgmma_ss<T>(grams_, tiles + offset, tiles + offset, step > 0);
         }
         if (kQuarter == 3) {
             wgmma_commit();
@@ -131,16 +216,17 @@ template <typename T> class FusedPrep
         const uint32_t factors = factors_of(uses_ & 1);
         const int lane = opaque(threadIdx.x % 32);
         if (p_.qk_norm != GDN_QK_NORM_NONE) {
-            store_row_factors(p_, p_.qk_norm, length, factors, warp_, lane, kk_, q_square_);
+            store_row_factors(p_, p_.qk_norm, length, factors, warp_, lane, grams_[0], q_square_);
             barrier_sync(kPrepBarrier, kPrepThreads);
-            scale_gram(kk_, factors, factors + PrepMap::kKFactor, warp_, lane);
-            scale_gram(qk_, factors, factors + PrepMap::kQFactor, warp_, lane);
+            scale_gram(grams_[0], factors, factors + PrepMap::kKFactor, warp_, lane);
+            scale_gram(grams_[1], factors + PrepMap::kQFactor - PrepMap::kKFactor, factors + PrepMap::kKFactor, warp_,
+                       lane); /* columns are rows of q */
         } else {
             const int g = lane / 4;
 #pragma unroll
             for (int e = 0; e < 2; ++e) {
                 const int i = 16 * warp_ + g + 8 * e;
-                const float k_square = diagonal_entry(kk_, warp_, g, e);
+                const float k_square = diagonal_entry(grams_[0], warp_, g, e);
                 if (lane % 4 == g / 2) {
                     store_shared_float(factors + PrepMap::kKSquare + 4 * i, i < length ? k_square : 0.0f);
                 }
@@ -148,12 +234,12 @@ template <typename T> class FusedPrep
             barrier_sync(kPrepBarrier, kPrepThreads);
 #pragma unroll
             for (int i = 0; i < 32; ++i) {
-                qk_[i] *= p_.scale;
+                grams_[1][i] *= p_.scale;
             }
         }
         if (length < kRows) {
-            mask_gram(kk_, length, warp_, lane);
-            mask_gram(qk_, length, warp_, lane);
+            mask_gram(grams_[0], length, warp_, lane);
+            mask_gram(grams_[1], length, warp_, lane);
         }
         wait_free();
         /* Equal in all lanes; the shuffle lets the compiler know. */
@@ -171,7 +257,7 @@ template <typename T> class FusedPrep
         const uint32_t record = base_ + Map::kRecords + (uses_ & 1) * GDN_SM90_RECORD_BYTES_WITH_P;
         StageCursor following = cursor_;
         following.advance();
-        store_lower_and_P<T, Blocks>(kk_, qk_, scratch, record, gates, warp_, lane);
+        store_L_and_P<T, Blocks>(grams_[0], grams_[1], scratch, record, gates, warp_, lane);
         __syncwarp();
         uint32_t stage = 0;
         if (kEarly) {
@@ -186,11 +272,9 @@ template <typename T> class FusedPrep
         invert_diagonal<Blocks>(scratch, warp_, lane);
         if (kEarly) {
             queue_grams<2>(stage);
+            queue_grams<3>(stage); /* behind the barrier it would hold up the warp with most to merge */
         }
         barrier_sync(kPrepBarrier, kPrepThreads);
-        if (kEarly) {
-            queue_grams<3>(stage);
-        }
         merge_column<T, Blocks>(scratch, record, gates, warp_, lane);
         if (kEarly) {
             wgmma_wait<0>();
@@ -220,7 +304,7 @@ template <typename T> class FusedPrep
     }
 
     const gdn_sm90_prefill &p_;
-    float kk_[32], qk_[32]; /* K K^T and Q K^T of the chunk of this stage use */
+    float grams_[2][32]; /* K K^T and K Q^T of the chunk of this stage use */
     float q_square_[2]; /* of rows of q that this lane holds, with normalisation */
     uint32_t base_;
     FusedBarriers barriers_;

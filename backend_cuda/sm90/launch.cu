@@ -44,7 +44,8 @@ const Launchers &launchers_of(const gdn_sm90_prefill &p)
 template <typename T> cudaError_t launch_fused(const gdn_sm90_prefill &p, int32_t num_sms, cudaStream_t stream)
 {
     const int64_t groups = (p.num_v_heads + kGatesWarps - 1) / kGatesWarps;
-    const int64_t chunks = p.wave_slots * groups, gates_blocks = chunks < 8 * num_sms ? chunks : 8 * num_sms;
+    const int64_t chunks = p.wave_slots * groups, most = static_cast<int64_t>(kGatesBlocks) * num_sms;
+    const int64_t gates_blocks = chunks < most ? chunks : most;
     const int64_t items = static_cast<int64_t>(p.num_seqs) * p.num_v_heads;
     const int64_t blocks = p.share > 0 ? p.share_blocks : items < num_sms ? items : num_sms;
     const cudaError_t error = launch(p.planned ? gates_kernel<T, true> : gates_kernel<T, false>, p, gates_blocks,

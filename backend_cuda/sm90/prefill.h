@@ -30,7 +30,7 @@ extern "C" {
 
 /* The record of one (chunk slot, value head). A' and P are 64 x 64 tiles of the I/O type in rows of 128 bytes, swizzled as
  * wgmma reads them (piece c of row r at piece c ^ (r & 7)), blocks above the diagonal zero; so a record is copied to and
- * from shared memory as it is. After what the state needs comes what an output warpgroup makes P of or, where a form has
+ * from shared memory as it is. After what the state needs comes what a score warpgroup makes P of or, where a form has
  * none, P itself.
  *
  *     0    8192      8448        8704      8960       8976       9808 10064 10320

@@ -37,7 +37,7 @@ struct PrepMap {
 /* The record under construction and the tiles of a chunk's K and Q, in front of the rest. Where P is not made, Q is wanted for
  * its rows' norms alone, and before the blocks of L are there: it lies in their place. */
 template <int kHeadK> struct PrepTiles {
-    static constexpr bool kWithP = kHeadK > 128; /* there is no output warpgroup that would make it */
+    static constexpr bool kWithP = kHeadK > 128; /* there is no score warpgroup that would make it */
     static constexpr uint32_t kRecordBytes = kWithP ? GDN_SM90_RECORD_BYTES_WITH_P : GDN_SM90_RECORD_BYTES;
     static constexpr uint32_t kRecord = (PrepMap::kDiagonal - kRecordBytes) / 1024 * 1024;
     static constexpr uint32_t kRowBytes = kRows * kHeadK * 2; /* swizzled tiles of 64 columns */

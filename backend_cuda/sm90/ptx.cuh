@@ -234,6 +234,13 @@ static __device__ __forceinline__ constexpr uint32_t wgmma_offset(uint32_t bytes
                  "}, a, b, add, 1, 1, 0, 0;\n}" \
                  : GDN_SM90_ACCUMULATORS(d) \
                  : "r"(a), "r"(b), "r"(accumulate))
+#define GDN_SM90_WGMMA_SS_128(type, d, a, b, accumulate) \
+    asm volatile("{\n .reg .pred add;\n .reg .b64 a, b;\n setp.ne.b32 add, %66, 0;\n" \
+                 " mov.b64 a, {%64, " GDN_SM90_OPERAND "};\n mov.b64 b, {%65, " GDN_SM90_OPERAND "};\n" \
+                 " wgmma.mma_async.sync.aligned.m64n128k16.f32." type "." type " {" GDN_SM90_D64 \
+                 "}, a, b, add, 1, 1, 0, 0;\n}" \
+                 : GDN_SM90_ACCUMULATORS(d[0]), GDN_SM90_ACCUMULATORS(d[1]) \
+                 : "r"(a), "r"(b), "r"(accumulate))
 /* clang-format on */
 
 /* d (+)= a b, A in registers. kTransposed: the rows of B's tile are its 16 rows of k, else its 64 columns. */
@@ -286,6 +293,19 @@ static __device__ __forceinline__ void wgmma_ss(float (&d)[32], uint32_t a, uint
     }
 }
 
+/* The same for B of 128 rows. */
+template <typename T>
+static __device__ __forceinline__ void wgmma_ss(float (&d)[2][32], uint32_t a, uint32_t b, bool accumulate)
+{
+    const int add = accumulate;
+    if constexpr (std::is_same<T, __nv_bfloat16>::value) {
+        GDN_SM90_WGMMA_SS_128("bf16", d, a, b, add);
+    } else {
+        GDN_SM90_WGMMA_SS_128("f16", d, a, b, add);
+    }
+}
+
+#undef GDN_SM90_WGMMA_SS_128
 #undef GDN_SM90_WGMMA_SS
 #undef GDN_SM90_WGMMA_RS_128
 #undef GDN_SM90_WGMMA_RS_32

@@ -220,13 +220,14 @@ template <typename T, Form kForm, typename D = Usual> __device__ __forceinline__
     return {warp / 4 - 1, warp % 4, static_cast<int>(threadIdx.x % 32)};
 }
 
-/* A tile of V: with outputs, S and V' go to the output warpgroup through shared memory, which never holds the chain up. */
+/* A tile of V. The outputs of its chunks are made from the operands that it has in registers anyway: Q S is queued behind K S and is
+ * done while R is made, P V' behind the update of S. P comes from the score warpgroup. Chunks that are not loud have no outputs. */
 template <typename T, Form kForm, typename D> class HalfChain
 {
     using Stage = sm90::Stage<kForm, D>;
     using StateMap = sm90::StateMap<kForm, D>;
-    static constexpr bool kOutput = kHasOutputs<kForm>;
     static constexpr int kKTiles = D::kKTiles;
+    static constexpr bool kOutput = kHasOutputs<kForm>;
 
   public:
     float S[kKTiles][32]; /* S^T, tiles of K */
@@ -253,7 +254,7 @@ template <typename T, Form kForm, typename D> class HalfChain
     }
 
     /* An item's first chunk, or one with fewer tokens, up to V', from S alone. */
-    template <bool kLoud = kOutput> __device__ __forceinline__ void start(const StageCursor &cursor, int length)
+    template <bool kLoud> __device__ __forceinline__ void start(const StageCursor &cursor, int length)
     {
         const uint32_t stage = cursor.address<kForm, D>(base_);
         mbarrier_wait(barriers_.full(cursor.stage), cursor.parity);
@@ -274,14 +275,14 @@ template <typename T, Form kForm, typename D> class HalfChain
         }
         wgmma_commit();
         if (kLoud) {
-            store_operand();
+            multiply_Q(stage);
         }
         float2 decay[8];
         my_.load_factors(decay, stage + Stage::kDecayK);
         uint32_t v[4][4];
         my_.load_values(v, stage);
         const float end = load_shared_float(stage + Stage::kEnd);
-        wgmma_wait<0>();
+        wgmma_wait<kLoud>();
 #pragma unroll
         for (int i = 0; i < 32; ++i) {
 #pragma unroll
@@ -289,23 +290,19 @@ template <typename T, Form kForm, typename D> class HalfChain
                 S[h][i] *= end;
             }
         }
-        multiply_A(stage, v, decay, length, false);
+        multiply_A<kLoud>(stage, v, decay, length, false);
     }
 
     /* S of chunk `cursor`, and the next chunk up to V'. */
-    template <bool kLoud = kOutput>
-    __device__ __forceinline__ void step(const StageCursor &cursor, const StageCursor &following)
+    template <bool kLoud> __device__ __forceinline__ void step(const StageCursor &cursor, const StageCursor &following)
     {
         const uint32_t stage = cursor.address<kForm, D>(base_), next = following.address<kForm, D>(base_);
-        update_state(stage);
-        if (kLoud) {
-            store_values();
-        }
+        update_state<kLoud>(stage);
         mbarrier_wait(barriers_.full(following.stage), following.parity);
         const float end = load_shared_float(next + Stage::kEnd);
 #pragma unroll
         for (int h = 0; h < kKTiles; ++h) {
-            wgmma_wait<kKTiles - 1>(); /* tile h of S */
+            wgmma_wait<kKTiles - 1 + kLoud>(); /* tile h of S */
 #pragma unroll
             for (int i = 0; i < 4; ++i) {
                 pack_operand<T>(state_[4 * h + i], S[h], i);
@@ -325,21 +322,29 @@ template <typename T, Form kForm, typename D> class HalfChain
         uint32_t v[4][4];
         my_.load_values(v, next);
         if (kLoud) {
-            store_operand();
+            wgmma_wait<kKTiles>(); /* O */
+            uint32_t o[4][4];
+            pack_output(o);
+            wgmma_fence();
+            multiply_Q(next);
+            store_output_tile(o);
         }
         release(cursor);
-        wgmma_wait<0>();
-        multiply_A(next, v, decay, GDN_SM90_CHUNK, true);
+        wgmma_wait<kLoud>();
+        multiply_A<kLoud>(next, v, decay, GDN_SM90_CHUNK, true);
     }
 
     /* S of chunk `cursor`, the last one before something else; `length` rows of it are the sequence's. */
-    template <bool kLoud = kOutput> __device__ __forceinline__ void finish(const StageCursor &cursor, int)
+    template <bool kLoud> __device__ __forceinline__ void finish(const StageCursor &cursor, int)
     {
-        update_state(cursor.address<kForm, D>(base_));
-        if (kLoud) {
-            store_values();
-        }
+        update_state<kLoud>(cursor.address<kForm, D>(base_));
         wgmma_wait<0>();
+        if (kLoud) {
+            uint32_t o[4][4];
+            pack_output(o);
+            store_output_tile(o);
+            free_scores();
+        }
         release(cursor);
     }
 
@@ -348,14 +353,22 @@ template <typename T, Form kForm, typename D> class HalfChain
         warp_arrive(barriers_.empty(cursor.stage), my_.lane);
     }
 
-    /* After the last item. */
+    /* After the last item: tells the storing warp, whose last word the score warpgroup has written. */
     __device__ __forceinline__ void close() const
     {
+        if (!kOutput) {
+            return;
+        }
+        const int buffer = chunk_ & 1;
+        wait_O();
+        mbarrier_wait(barriers_.scores(buffer), chunk_ >> 1 & 1);
+        __syncwarp();
+        warp_arrive(barriers_.output(buffer), my_.lane);
     }
 
   private:
-    /* Queues the update of S, a tile of K a group. */
-    __device__ __forceinline__ void update_state(uint32_t stage)
+    /* Queues the update of S, a tile of K a group, and then P V', whose operand is packed meanwhile. */
+    template <bool kLoud> __device__ __forceinline__ void update_state(uint32_t stage)
     {
         uint32_t scaled[4][4];
         my_.scale_values(scaled, V_, to_end_);
@@ -365,11 +378,34 @@ template <typename T, Form kForm, typename D> class HalfChain
             my_.update(S[h], scaled, stage, h);
             wgmma_commit();
         }
+        if (kLoud) {
+#pragma unroll
+            for (int i = 0; i < 4; ++i) {
+                pack_operand<T>(values_[i], V_, i);
+            }
+            mbarrier_wait(barriers_.scores(chunk_ & 1), chunk_ >> 1 & 1);
+            wgmma_fence();
+            my_.multiply_matrix(O_, values_, base_ + StateMap::kP + (chunk_ & 1) * 8192, true);
+            wgmma_commit();
+        }
     }
 
-    /* V' = A' (V - Gamma K S), where V_ is K S on entry; meanwhile the last tile of S is scaled, if it is not yet. */
+    /* Queues Q S (transposed). */
+    __device__ __forceinline__ void multiply_Q(uint32_t stage)
+    {
+#pragma unroll
+        for (int i = 0; i < 4 * kKTiles; ++i) {
+            wgmma_rs<T, false>(O_, state_[i],
+                               wgmma_operand(stage + Stage::kQ) + wgmma_offset(i / 4 * 8192 + i % 4 * 32), i > 0);
+        }
+        wgmma_commit();
+    }
+
+    /* V' = A' (V - Gamma K S), where V_ is K S on entry; meanwhile Q S is scaled and, of a chunk that follows another, the last tile of
+     * S, which is not yet. */
+    template <bool kLoud>
     __device__ __forceinline__ void multiply_A(uint32_t stage, const uint32_t (&v)[4][4], const float2 (&decay)[8],
-                                               int length, bool scale_last)
+                                               int length, bool follows)
     {
         uint32_t R[4][4];
         my_.residual(R, V_, v, decay, length);
@@ -377,13 +413,24 @@ template <typename T, Form kForm, typename D> class HalfChain
         float x[2][16];
         my_.multiply_triangle(x, R, stage + Stage::kA);
         wgmma_commit();
+        if (kLoud && follows) {
+            free_scores();
+        }
+        float2 factors[8];
+        if (kLoud) {
+            my_.load_factors(factors, stage + Stage::kDecayQ);
+        }
         my_.load_factors(to_end_, stage + Stage::kDecayEnd);
-        if (scale_last) {
+        if (follows) {
             const float end = load_shared_float(stage + Stage::kEnd);
 #pragma unroll
             for (int i = 0; i < 32; ++i) {
                 S[kKTiles - 1][i] *= end;
             }
+        }
+        if (kLoud) {
+            wgmma_wait<1>(); /* Q S */
+            my_.scale_tokens(O_, factors);
         }
         wgmma_wait<0>();
 #pragma unroll
@@ -392,48 +439,53 @@ template <typename T, Form kForm, typename D> class HalfChain
         }
     }
 
-    /* V'^T to shared memory, and word to the output warpgroup. That one, not this, has a fence between these writes and its
-     * products: the chain would wait for it. */
-    __device__ __forceinline__ void store_values()
+    __device__ __forceinline__ void pack_output(uint32_t (&o)[4][4]) const
     {
-        const int buffer = chunk_ & 1;
-        if (chunk_ >= 2) {
-            mbarrier_wait(barriers_.values_free(buffer), ((chunk_ >> 1) & 1) ^ 1);
-        }
-        const uint32_t tile = base_ + StateMap::kNewV + buffer * 8192;
 #pragma unroll
         for (int i = 0; i < 4; ++i) {
-            uint32_t a[4];
-            pack_operand<T>(a, V_, i);
-            stmatrix_x4(tile + swizzled(my_.operand_row(), 2 * i + my_.lane / 16), a);
+            pack_operand<T>(o[i], O_, i);
+        }
+    }
+
+    /* O^T to shared memory, and word to the storing warp. */
+    __device__ __forceinline__ void store_output_tile(const uint32_t (&o)[4][4])
+    {
+        const int buffer = chunk_ & 1;
+        wait_O();
+        const uint32_t tile = base_ + StateMap::kO + 8192 * buffer;
+#pragma unroll
+        for (int i = 0; i < 4; ++i) {
+            stmatrix_x4_trans(
+                tile + swizzled(16 * i + my_.lane / 16 * 8 + my_.lane % 8, 2 * my_.warp + my_.lane / 8 % 2), o[i]);
         }
         __syncwarp();
-        warp_arrive(barriers_.values(buffer), my_.lane);
+        warp_arrive(barriers_.output(buffer), my_.lane);
         ++chunk_;
     }
 
-    /* The same for S^T in 16 bits; `chunk_` chunks have had theirs there. */
-    __device__ __forceinline__ void store_operand()
+    /* Gives back P of the chunk whose O has been stored last, which lets the score warpgroup begin another. */
+    __device__ __forceinline__ void free_scores() const
     {
-        if (chunk_ > 0) {
-            mbarrier_wait(barriers_.state_free(), (chunk_ - 1) & 1);
+        warp_arrive(barriers_.scores_free(~chunk_ & 1), my_.lane);
+    }
+
+    /* Waits until the next buffer of O has left. */
+    __device__ __forceinline__ void wait_O() const
+    {
+        if (chunk_ >= 2) {
+            mbarrier_wait(barriers_.output_free(chunk_ & 1), ((chunk_ >> 1) & 1) ^ 1);
         }
-#pragma unroll
-        for (int i = 0; i < 4 * kKTiles; ++i) {
-            stmatrix_x4(base_ + StateMap::kS + i / 4 * 8192 + swizzled(my_.operand_row(), 2 * (i % 4) + my_.lane / 16),
-                        state_[i]);
-        }
-        __syncwarp();
-        warp_arrive(barriers_.state(), my_.lane);
     }
 
     float V_[32]; /* (K S)^T, then V'^T */
+    float O_[32]; /* (Q S)^T, then O^T */
     uint32_t state_[4 * kKTiles][4]; /* S^T in 16 bits */
+    uint32_t values_[4][4]; /* V'^T in 16 bits */
     float2 to_end_[8]; /* exp(G_C - G_i) */
     ChainLane<T, kForm, D> my_;
     uint32_t base_;
     Barriers barriers_;
-    int chunk_ = 0; /* chunks done so far, in all items */
+    int chunk_ = 0; /* with outputs, done so far in all items */
 };
 
 } // namespace sm90

@@ -288,7 +288,7 @@ __device__ __forceinline__ void store_outputs(const gdn_sm90_prefill &p, uint32_
     int buffer = first;
     for (uint32_t parity = 0;; parity ^= kInTurn ? buffer : 1, buffer ^= kInTurn) {
         mbarrier_wait(barriers.output(buffer), parity);
-        const Output output = load_output(base + Map::kOutputs + 16 * buffer);
+        const Output output = load_output(base + Map::kOutputs + 16 * (kInTurn ? 2 * parity + buffer : buffer));
         if (output.length < 0) {
             break;
         }

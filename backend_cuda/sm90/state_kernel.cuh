@@ -1,6 +1,6 @@
 /* Hopper prefill, second kernel: the state's way through a sequence's chunks, and the output.
  *
- * One chunk (letters of docs/algorithm.md; A' = A B and P come from the first kernel):
+ * One chunk (letters of docs/algorithm.md; A' = A B comes from the first kernel, P from a warpgroup beside the state's):
  *
  *     R  = V - Gamma K S          V' = A' R
  *     O  = scale Gamma Q S + P V'
@@ -11,8 +11,8 @@
  *                   state_only           state_output, half         state_output, whole (K = 256)
  *     warp 0        finds the block's items, loads their chunks into a ring of three stages
  *     warp 1, 2                          1: stores O                each stores a tile's O
- *     warps 4..7    state                state                      state and outputs of a tile
- *     warps 8..11                        outputs                    the same of the other one
+ *     warps 4..7    state                state and outputs          state and outputs of a tile
+ *     warps 8..11                        P                          the same of the other one
  *
  * docs/kernels/sm90.md has the pipeline's chart, the register budgets, and when which form is taken.
  */
@@ -20,8 +20,8 @@
 #define GDN_CUDA_SM90_STATE_KERNEL_CUH
 
 #include "item_state.cuh"
-#include "output_warps.cuh"
 #include "plain_chain.cuh"
+#include "score_warps.cuh"
 #include "state_copy.cuh"
 
 namespace gdn
@@ -36,28 +36,25 @@ template <Form kForm, bool kPlain> struct StateBlock {
     static constexpr int kPerMultiprocessor = 1;
     static constexpr int kCopyRegisters = 56;
     static constexpr int kStateRegisters = 240;
-    static constexpr int kOutputRegisters = 152;
+    static constexpr int kScoreRegisters = 152;
 };
 template <bool kPlain> struct StateBlock<Form::kWhole, kPlain> {
     static constexpr int kThreads = 384;
     static constexpr int kPerMultiprocessor = 1;
     static constexpr int kCopyRegisters = 24;
     static constexpr int kStateRegisters = 240;
-    static constexpr int kOutputRegisters = 0;
 };
 template <> struct StateBlock<Form::kStateOnly, false> {
     static constexpr int kThreads = 256;
     static constexpr int kPerMultiprocessor = 2;
     static constexpr int kCopyRegisters = 48;
     static constexpr int kStateRegisters = 208;
-    static constexpr int kOutputRegisters = 0;
 };
 struct PlainBlock { /* one state warpgroup: there are registers for all */
     static constexpr int kThreads = 256;
     static constexpr int kPerMultiprocessor = 1;
     static constexpr int kCopyRegisters = 0;
     static constexpr int kStateRegisters = 0;
-    static constexpr int kOutputRegisters = 0;
 };
 template <> struct StateBlock<Form::kStateOnly, true> : PlainBlock {
 };
@@ -66,7 +63,7 @@ template <> struct StateBlock<Form::kHalf, true> : PlainBlock {
 static_assert(56 + 240 + 152 <= 3 * 168 && 24 + 2 * 240 <= 3 * 168 && 48 + 208 <= 2 * 128,
               "what the blocks started with");
 
-/* The next chunks of an item, the first of them of `length` tokens; kLoud: the output warpgroup makes theirs. */
+/* The next chunks of an item, the first of them of `length` tokens; kLoud: with their outputs. */
 template <bool kLoud, typename D, typename Chain>
 __device__ __forceinline__ void advance_chunks(Chain &chain, StageCursor &cursor, int chunks, int length)
 {
@@ -180,8 +177,8 @@ __device__ __forceinline__ void take_roles(const gdn_sm90_prefill &p, uint32_t b
             advance_states<HalfChain<T, kForm, D>, kForm, D>(p, base, barriers);
         }
     } else if constexpr (kApart<kForm, D>) {
-        registers_release<Block::kOutputRegisters>();
-        OutputWarps<T, kForm, D>(p, base, barriers).run();
+        registers_release<Block::kScoreRegisters>();
+        ScoreWarps<T, kForm, D>(p, base, barriers).run();
     }
 }
 

@@ -11,12 +11,13 @@ namespace sm90
 {
 
 constexpr int kStages = 3; /* at most */
-constexpr uint32_t kBarrierCount = 2 * kStages + 10; /* struct Barriers */
+constexpr int kOutputWords = 4; /* places for Outputs */
+constexpr uint32_t kBarrierCount = 2 * kStages + 8; /* struct Barriers */
 
 /* The kernels made of these parts. */
 enum class Form {
     kStateOnly, /* a tile of V, no outputs */
-    kHalf, /* a tile of V, outputs by a warpgroup of their own; K is 128 and V is not, or K is another */
+    kHalf, /* a tile of V, P by a warpgroup of its own; K is 128 and V is not, or K is another */
     kPieces, /* the same of 128 x 128, where several blocks may have a sequence's outputs between them: pieces_kernel.cuh */
     kWhole, /* two tiles of V of K = 256, each one's state warpgroup making its outputs: less work in all */
     kFused /* the same, and prep in a warpgroup beside them: fused_kernel.cuh */
@@ -26,11 +27,11 @@ template <Form kForm> constexpr bool kHasOutputs = kForm != Form::kStateOnly;
 template <Form kForm>
 constexpr int kVTiles = kForm == Form::kWhole || kForm == Form::kFused ? 2 : 1; /* of 64 columns of V */
 
-/* S and V' go to an output warpgroup, through shared memory. */
+/* P is made in the block, apart from the states, and goes to them through shared memory. */
 template <Form kForm, typename D>
 constexpr bool kApart = (kForm == Form::kHalf && !D::kPlain) || kForm == Form::kPieces;
 
-/* P is in the record; otherwise the output warpgroup makes it. */
+/* P is in the record; otherwise the score warpgroup makes it. */
 template <typename D> constexpr bool kWithP = D::kPlain;
 
 /* Of state_only: a wave of checkpoints' own chunks. */
@@ -63,12 +64,11 @@ template <Form kForm, typename D = Usual> struct Stage {
 };
 
 template <Form kForm, typename D = Usual> struct StateMap {
-    static constexpr uint32_t kS = D::kStages * Stage<kForm, D>::kBytes; /* S^T in 16 bits, in tiles of K */
-    static constexpr uint32_t kNewV = kS + (kApart<kForm, D> ? D::kRowBytes : 0); /* two buffers of V'^T, 64 x 64 */
+    static constexpr uint32_t kP = D::kStages * Stage<kForm, D>::kBytes; /* two buffers of P, 64 x 64 */
     static constexpr uint32_t kO =
-        kNewV + (kApart<kForm, D> ? 2 * 8192 : 0); /* two tiles of O, 64 x 64: buffers, or of two tiles of V */
+        kP + (kApart<kForm, D> ? 2 * 8192 : 0); /* two tiles of O, 64 x 64: buffers, or of two tiles of V */
     static constexpr uint32_t kOutputs = kO + (kHasOutputs<kForm> ? 2 * 8192 : 0); /* Output of each of them */
-    static constexpr uint32_t kItems = kOutputs + 2 * 16; /* each state warp's current Item */
+    static constexpr uint32_t kItems = kOutputs + kOutputWords * 16; /* each state warp's current Item */
     static constexpr uint32_t kItemBytes = 64;
     static constexpr uint32_t kFound = kItems + 8 * kItemBytes; /* the copy warp's Items, one a lane */
     static constexpr uint32_t kItemCount = kFound + 32 * kItemBytes; /* the wave's, and their first sequence */
@@ -119,33 +119,24 @@ struct Barriers {
     {
         return base + 8 * (kStages + stage);
     }
-    /* S of a chunk is in shared memory; 4. */
-    __device__ __forceinline__ uint32_t state() const
-    {
-        return base + 8 * (2 * kStages + 8);
-    }
-    /* V' of a chunk is in shared memory; 4. */
-    __device__ __forceinline__ uint32_t values(int buffer) const
-    {
-        return base + 8 * (2 * kStages + buffer);
-    }
-    /* S of a chunk has been read; 4. */
-    __device__ __forceinline__ uint32_t state_free() const
-    {
-        return base + 8 * (2 * kStages + 9);
-    }
-    /* V' of a chunk has been read; 4. */
-    __device__ __forceinline__ uint32_t values_free(int buffer) const
-    {
-        return base + 8 * (2 * kStages + 2 + buffer);
-    }
     /* O of a chunk is in shared memory, in a buffer or of a tile of V; 4. */
     __device__ __forceinline__ uint32_t output(int buffer) const
     {
-        return base + 8 * (2 * kStages + 4 + buffer);
+        return base + 8 * (2 * kStages + buffer);
     }
     /* O of a chunk has left it; 1. */
     __device__ __forceinline__ uint32_t output_free(int buffer) const
+    {
+        return base + 8 * (2 * kStages + 2 + buffer);
+    }
+
+    /* P of a chunk is in shared memory, and so is its Output; 4. */
+    __device__ __forceinline__ uint32_t scores(int buffer) const
+    {
+        return base + 8 * (2 * kStages + 4 + buffer);
+    }
+    /* P of a chunk has been read, and the O of two chunks before has left; 4. */
+    __device__ __forceinline__ uint32_t scores_free(int buffer) const
     {
         return base + 8 * (2 * kStages + 6 + buffer);
     }
@@ -157,13 +148,11 @@ struct Barriers {
             mbarrier_init(full(stage), 1);
             mbarrier_init(empty(stage), consumers * kArrivingLanes);
         }
-        mbarrier_init(state(), 4 * kArrivingLanes);
-        mbarrier_init(state_free(), 4 * kArrivingLanes);
         for (int buffer = 0; buffer < 2; ++buffer) {
-            mbarrier_init(values(buffer), 4 * kArrivingLanes);
-            mbarrier_init(values_free(buffer), 4 * kArrivingLanes);
             mbarrier_init(output(buffer), 4 * kArrivingLanes);
             mbarrier_init(output_free(buffer), kArrivingLanes);
+            mbarrier_init(scores(buffer), 4 * kArrivingLanes);
+            mbarrier_init(scores_free(buffer), 4 * kArrivingLanes);
         }
         fence_mbarrier_init();
     }

@@ -49,11 +49,41 @@ static void thread_counts_change_no_bit(void **unused)
     NO_COMPLAINTS(complaints);
 }
 
-/* Threads that have run out of sequences take over heads or panels of a long one while it runs: with the same bits. */
+/* Decode shares out whole heads, parts of few, and of many the ends once more. */
+static void threads_of_decode_change_no_bit(void **unused)
+{
+    (void)unused;
+    static const int64_t rows[] = {1, 3, 70};
+    int complaints = 0;
+    for (size_t i = 0; i < 2 * COUNT_OF(rows); i++) {
+        test_case alone;
+        const case_spec spec = {.label = "threads of decode",
+                                .seed = i + 1,
+                                .operation = GDN_OPERATION_DECODE,
+                                .num_k_heads = 1,
+                                .num_v_heads = 3,
+                                .head_v_dim = 48,
+                                .num_seqs = rows[i / 2],
+                                .tokens_per_row = 2,
+                                .states = i % 2 ? STATES_KV : STATES_VK};
+        gdn_context *context = context_with(NULL, 1);
+        case_build(&alone, &spec);
+        complaints += check_built_case(context, &alone);
+        gdn_context_destroy(&context);
+        for (int32_t threads = 2; threads <= 5; threads++) {
+            complaints += check_threads(&alone, &spec, NULL, threads);
+        }
+        case_free(&alone);
+    }
+    NO_COMPLAINTS(complaints);
+}
+
+/* Threads that have run out of sequences take over items, heads or panels of a long one while it runs: with the same bits. The
+ * last heads are several items a thread. */
 static void work_taken_over_changes_no_bit(void **unused)
 {
     (void)unused;
-    static const int32_t heads[][2] = {{1, 1}, {1, 3}, {4, 4}, {2, 6}};
+    static const int32_t heads[][3] = {{1, 1, 32}, {1, 3, 32}, {4, 4, 32}, {2, 6, 32}, {3, 9, 256}};
     static const gdn_numerics numerics[] = {GDN_NUMERICS_DEFAULT, GDN_NUMERICS_BF16};
     int complaints = 0;
     for (size_t h = 0; h < COUNT_OF(heads) * COUNT_OF(numerics); h++) {
@@ -62,9 +92,10 @@ static void work_taken_over_changes_no_bit(void **unused)
                                 .seed = h + 1,
                                 .num_k_heads = heads[h / 2][0],
                                 .num_v_heads = heads[h / 2][1],
+                                .head_k_dim = heads[h / 2][2],
                                 .head_v_dim = 80,
                                 .numerics = numerics[h % 2],
-                                .lengths = LENGTHS(13, 1100, 13, 13, 13),
+                                .lengths = LENGTHS(13, heads[h / 2][2] == 32 ? 1100 : 300, 13, 13, 13),
                                 .num_seqs = 5,
                                 .checkpoint_form = GDN_CHECKPOINT_EVERY,
                                 .checkpoint_interval = 60};
@@ -367,6 +398,7 @@ int main(void)
     }
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(thread_counts_change_no_bit),
+        cmocka_unit_test(threads_of_decode_change_no_bit),
         cmocka_unit_test(work_taken_over_changes_no_bit),
         cmocka_unit_test(segments_asked_for),
         cmocka_unit_test(bf16_products_where_asked_for),

@@ -129,6 +129,79 @@ static void n_tokens_in_one_call_are_n_calls(void **state)
     NO_COMPLAINTS(complaints);
 }
 
+static int rows_are_the_same_alone(const case_spec *spec)
+{
+    test_case many, one;
+    case_build(&many, spec);
+    REQUIRE_OK(case_run(context, &many, NULL));
+    case_spec alone = *spec;
+    alone.label = "alone";
+    alone.num_seqs = 1;
+    alone.state_form = GDN_STATE_DENSE;
+    case_build(&one, &alone);
+    copy_head_parameters(&one, &many);
+    int complaints = 0;
+    for (int64_t n = 0; n < spec->num_seqs; n += spec->num_seqs / 3) {
+        copy_initial_state(&one, 0, &many, n);
+        copy_tokens(&one, 0, &many, n, 1);
+        REQUIRE_OK(case_run(context, &one, NULL));
+        complaints += same_sequence(&one, 0, &many, n);
+    }
+    case_free(&many);
+    case_free(&one);
+    return complaints;
+}
+
+/* Calls of many rows have kernels of their own, which ask for states and tokens in another order, and where they read several times what
+ * the L2 holds, in another way. To keep the test short, most have two states for all rows, and write none. */
+static void a_row_is_the_same_alone_and_among_many(void **state)
+{
+    (void)state;
+    enum { MOST_ROWS = 4096 };
+    static const struct {
+        int32_t dim;
+        int64_t full; /* rows of 8 heads whose blocks are as many as fit */
+        int64_t large; /* rows whose 16-bit states are 270 MB */
+    } sizes[] = {{64, 144, MOST_ROWS}, {128, 36, MOST_ROWS / 4}, {256, 12, MOST_ROWS / 16}};
+    static int64_t slots[MOST_ROWS];
+    for (int64_t n = 0; n < MOST_ROWS; n++) {
+        slots[n] = n % 2;
+    }
+    int complaints = 0;
+    for (size_t i = 0; i < COUNT_OF(sizes); i++) {
+        for (size_t type = 0; type < 2 * COUNT_OF(dtypes); type++) {
+            for (state_style style = STATES_VK; style <= STATES_KV; style++) {
+                const gdn_dtype dtype = dtypes[type % 2], state_dtype = dtypes[type / 2];
+                if (style == STATES_KV && (state_dtype != GDN_DTYPE_F32 || sizes[i].dim > 128)) {
+                    continue; /* those have one kernel for any number of rows */
+                }
+                char label[96];
+                snprintf(label, sizeof(label), "many rows of dim %d, io %s, states %s, style %d", sizes[i].dim,
+                         gdn_dtype_name(dtype), gdn_dtype_name(state_dtype), (int)style);
+                case_spec spec = layer(label, style, sizes[i].dim, dtype);
+                spec.state_dtype = state_dtype;
+                spec.final_dtype = state_dtype;
+                spec.num_k_heads = 4;
+                spec.num_v_heads = 8;
+                spec.num_seqs = sizes[i].full;
+                if (dtype == GDN_DTYPE_BF16 && state_dtype == GDN_DTYPE_F32) {
+                    complaints += rows_are_the_same_alone(&spec);
+                }
+                spec.state_form = GDN_STATE_POOL;
+                spec.num_slots = 2;
+                spec.read_slots = slots;
+                spec.no_write_slots = true;
+                complaints += rows_are_the_same_alone(&spec);
+                if (dtype == GDN_DTYPE_BF16 && !test_is_small()) {
+                    spec.num_seqs = sizes[i].large / (state_dtype == GDN_DTYPE_F32 ? 2 : 1);
+                    complaints += rows_are_the_same_alone(&spec);
+                }
+            }
+        }
+    }
+    NO_COMPLAINTS(complaints);
+}
+
 enum { CALLS = 40 };
 
 /* Calls on the pool slots that the call before wrote: one after another with a wait between, or queued at once, or in a graph. A
@@ -207,6 +280,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_kernel_is_right),
         cmocka_unit_test(n_tokens_in_one_call_are_n_calls),
+        cmocka_unit_test(a_row_is_the_same_alone_and_among_many),
         cmocka_unit_test(calls_wait_for_one_another),
     };
     return cmocka_run_group_tests_name("cuda decode", tests, NULL, tear_down);
