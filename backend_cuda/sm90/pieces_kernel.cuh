@@ -35,7 +35,10 @@ __device__ __forceinline__ void load_piece(const gdn_sm90_prefill &p, uint32_t b
     item.source_entry += within;
     item.target_entry += within;
     item.reads += item.reads >= 0 ? within : 0;
-    if (item.chunks >= 0 && passes > 0) {
+    if (item.chunks >= 0 && passes == 0) {
+        store_piece(found, item);
+        loader.load(p, found);
+    } else if (item.chunks >= 0) {
         Item before = item;
         before.chunks = passes;
         before.tail = 0;
@@ -48,8 +51,6 @@ __device__ __forceinline__ void load_piece(const gdn_sm90_prefill &p, uint32_t b
         item.first_slot += passes;
         item.index += passes;
         item.reads = -1;
-    }
-    if (item.chunks >= 0) {
         store_piece(found, item);
         loader.load(p, found);
     }
