@@ -88,7 +88,7 @@ netlib_alone() {
         tar c --exclude=./build --exclude=./.git . | tar x -C "$clean/src" &&
         chroot "$clean" sh -euc 'export DEBIAN_FRONTEND=noninteractive
             apt-get -qq --no-install-recommends install gcc libc6-dev cmake ninja-build libblas-dev liblapack-dev \
-                libcmocka-dev libcjson-dev >/dev/null
+                libcmocka-dev libcjson-dev python3 >/dev/null
             cd /src
             cmake -G Ninja -S . -B build/netlib -DGDN_CUDA=OFF | grep "no OpenBLAS found"
             cmake --build build/netlib
