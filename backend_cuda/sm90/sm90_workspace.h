@@ -30,8 +30,8 @@ enum {
 /* Most chunks of `seqs` sequences of `tokens` together: each has at most one that is not full, or a chunk of no tokens. */
 int64_t gdn_sm90_chunk_bound(int64_t tokens, int64_t seqs);
 
-/* Slots of the chunk table, which the schedule clears: of `bound` chunks, and for counters one of the fused kernel's items and one
- * a multiprocessor of states read. */
+/* Slots of the chunk table, which the schedule clears: of `bound` chunks, and for counters one of the fused kernel's items, one
+ * a multiprocessor of states read, and one of states passed on. */
 int64_t gdn_sm90_table_slots(int64_t bound, int32_t num_sms);
 
 /* Most chunks of one sequence. */
