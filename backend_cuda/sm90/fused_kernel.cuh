@@ -4,7 +4,7 @@
  *
  *     warp 0         loads the items' chunks into a ring of three stages
  *     warps 1, 2     store a half's O each
- *     warp 3         finds the block's items, the longest first
+ *     warp 3         finds the block's items: the longest first, or an even share of all
  *     warps 4..11    state and outputs, a half of V a warpgroup
  *     warps 12..15   prep: the record of the chunks to come (fused_prep.cuh)
  *

@@ -1,6 +1,6 @@
 /* Shared memory and barriers of the fused kernel, from a multiple of 1024 bytes on:
  *
- *     0         3 x 49,152            2 x 17,408       16,384   20,480                     3 x 880  1,536
+ *     0         3 x 49,152            2 x 17,408       16,384   20,480                     3 x 1008 1,536
  *     | stages: 2 x (K 8192 Q 8192) V 16384 | records: A' P decays | O | diagonal lower inverse | gates | row factors | words
  */
 #ifndef GDN_CUDA_SM90_FUSED_MAP_CUH

@@ -1,4 +1,4 @@
-/* The Hopper prefill (wgmma, tensor copies, mbarriers): two to four kernels a wave of chunks.
+/* The Hopper prefill (wgmma, tensor copies, mbarriers): two to four kernels a wave of chunks, or all in one (fused_kernel.cuh).
  *
  *   prep          one warpgroup a (chunk, key head): what does not depend on the state, one record a (chunk, value head)
  *   state_only    where sequences are cut into segments: one block a (segment, value head, tile of V) finds F, what the
@@ -6,10 +6,10 @@
  *                 state with
  *   join          the state that each segment starts from: S <- E S + F from segment to segment
  *   state_output  one block a (segment, value head, tile of V): walks the segment's chunks, the state in registers,
- *                 and writes o
+ *                 and writes o; of 128 x 128 also a piece or a share of sequences (pieces_kernel.cuh)
  *
- * Letters are those of docs/algorithm.md; docs/kernels/sm90.md draws warp roles, shared memory and pipeline. Both kernels
- * are queued on a stream, allocate nothing and wait for nothing.
+ * Letters are those of docs/algorithm.md; docs/kernels/sm90.md draws warp roles, shared memory and pipeline. Kernels
+ * are queued on a stream; they allocate nothing, and the host waits for nothing.
  */
 #ifndef GDN_CUDA_SM90_PREFILL_H
 #define GDN_CUDA_SM90_PREFILL_H
@@ -189,8 +189,7 @@ typedef struct gdn_sm90_prefill {
      * prep resets it. */
     uint32_t *taken;
     gdn_chunk *reads; /* (optional) zeros; index: warps that have read an initial state that will be replaced */
-    int32_t
-        pieces; /* that there is room for at once, of all heads and both halves of V; 0: pieces_kernel is not taken */
+    int32_t pieces; /* that there is room for at once, of all heads and both halves of V; 0: there are none */
     int32_t piece_units; /* at least as many as there are */
     void *piece_items; /* [piece_units] of 64 bytes: written by prep */
     unsigned char *records; /* [wave_slots, num_v_heads] of GDN_SM90_RECORD_BYTES, or of those with P */

@@ -17,7 +17,7 @@ constexpr uint32_t kBarrierCount = 2 * kStages + 8; /* struct Barriers */
 /* The kernels made of these parts. */
 enum class Form {
     kStateOnly, /* a tile of V, no outputs */
-    kHalf, /* a tile of V, P by a warpgroup of its own; K is 128 and V is not, or K is another */
+    kHalf, /* a tile of V, P by a warpgroup of its own; not both K and V are 128, or checkpoints lie inside chunks */
     kPieces, /* the same of 128 x 128, where several blocks may have a sequence's outputs between them: pieces_kernel.cuh */
     kWhole, /* two tiles of V of K = 256, each one's state warpgroup making its outputs: less work in all */
     kFused /* the same, and prep in a warpgroup beside them: fused_kernel.cuh */
@@ -199,7 +199,7 @@ struct Item {
     int v_tile; /* the first */
     int token, row; /* tensor map coordinates of the first token */
     int source; /* a StatePlace */
-    int source_entry; /* of a segment, for kPlaceF and kPlaceE */
+    int source_entry; /* of a segment, for kPlaceF and kPlaceE, or in passed_states */
     int target;
     int target_entry;
     int first_slot; /* of the wave; -1 where there is no such item */

@@ -351,7 +351,8 @@ typedef struct gdn_problem {
 
     int64_t max_seqs; /* most sequences (prefill) or rows (decode) of a run, up to 2^31 - 1; default 1 */
     int64_t max_tokens; /* prefill: most tokens of a run, over all sequences; must be set (default 0) */
-    int64_t max_seqlen; /* prefill: longest sequence; 0 (default): max_tokens */
+    int64_t max_seqlen; /* prefill: longest sequence; 0 (default): max_tokens. A GPU shares out packed sequences by it:
+                           set as low as can be, it may make a call of several of them much faster */
     int64_t max_checkpoints; /* most checkpoint entries of a run; >= 1 with a checkpoint_form */
     size_t max_workspace; /* bytes the workspace may have; 0 (default): no cap. A cap never changes the implementation
                              or the bits: work is done in waves that fit, or the plan is UNSUPPORTED and the message
