@@ -64,7 +64,7 @@ int32_t gdn_cpu_team(const gdn_device *device, double nanoseconds)
 
 static void run_alone(int64_t count, gdn_cpu_range_fn fn, const void *task)
 {
-    const uint64_t mode = gdn_float_mode_flush();
+    const uint64_t mode = gdn_float_mode_enter();
     fn(task, 0, count);
     gdn_float_mode_restore(mode);
 }
@@ -86,7 +86,7 @@ void gdn_cpu_parallel_for(const gdn_device *device, int64_t count, int64_t cost,
     /* All threads or one: libgomp ends and makes threads anew where the count changes. */
 #pragma omp parallel num_threads(threads)
     {
-        const uint64_t mode = gdn_float_mode_flush();
+        const uint64_t mode = gdn_float_mode_enter();
 #pragma omp for schedule(dynamic, 1)
         for (int64_t i = 0; i < num_blocks; i++) {
             const int64_t begin = i * block;

@@ -243,7 +243,7 @@ static gdn_decode_work work_of(const gdn_cpu_kernels *kernels, const gdn_decode_
 static void run_lane(const gdn_cpu_kernels *kernels, const gdn_decode_run *run, const decode_cut *cut,
                      gdn_bundles *bundles, int lane)
 {
-    const uint64_t mode = gdn_float_mode_flush();
+    const uint64_t mode = gdn_float_mode_enter();
     const int64_t others = bundles->lanes * cut->own;
     gdn_decode_work work = work_of(kernels, run, lane);
     int turn = 0;

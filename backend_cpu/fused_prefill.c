@@ -221,7 +221,7 @@ static void run_bundle(gdn_chunk_work *w, gdn_team *team, int64_t bundle)
 static void run_lane(gdn_team *team, int lane)
 {
     const gdn_cpu_kernels *kernels = team->kernels;
-    const uint64_t mode = gdn_float_mode_flush();
+    const uint64_t mode = gdn_float_mode_enter();
     gdn_chunk_work work = work_of(kernels, team->run, lane, team->size);
     if (kernels->thread_begin) {
         kernels->thread_begin();

@@ -263,7 +263,9 @@ typedef enum gdn_numerics {
     GDN_NUMERICS_DEFAULT = 0, /* on a GPU 16-bit q, k, v let operands be rounded to their type; else as FP32 */
     GDN_NUMERICS_FP32 = 1, /* float32 products */
     GDN_NUMERICS_TF32 = 2, /* operands rounded to TF32; GPU only */
-    GDN_NUMERICS_BF16 = 3 /* operands rounded to bfloat16; prefill on the CPU, or on a GPU with bfloat16 q, k, v */
+    /* Operands rounded to bfloat16; prefill on a CPU with AVX512-BF16 or AMX, where head_k_dim is a multiple of 32 and
+     * head_v_dim of 16, or on a GPU with bfloat16 q, k, v. */
+    GDN_NUMERICS_BF16 = 3
 } gdn_numerics;
 
 typedef enum gdn_state_form {
