@@ -76,7 +76,7 @@ static float *packed_block(const gdn_operands *o, int first)
 void gdn_operands_k(gdn_operands *o, int first, const gdn_token_rows *k)
 {
     float *words = o->kernels->left_row_major ? o->k.words + first / B * o->k.block : o->stage;
-    pack_tokens(o, k, o->k_rows + (o->k_rows ? first * o->K : 0), words, packed_block(o, first));
+    pack_tokens(o, k, o->k_rows ? o->k_rows + first * o->K : NULL, words, packed_block(o, first));
 }
 
 void gdn_operands_q(gdn_operands *o, int first, const gdn_token_rows *q)

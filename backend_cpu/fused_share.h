@@ -19,7 +19,7 @@ typedef struct gdn_item_run {
 bool gdn_fused_split(const gdn_problem *problem, gdn_item_run *item, gdn_item_run *half);
 
 enum {
-    GDN_MAX_LANES = 16 * 64,
+    GDN_MAX_LANES = GDN_MAX_THREADS, /* a multiple of 64 */
     /* Bytes between what two threads write: a processor fetches more than is read, and would take it away from the other. */
     GDN_LANE_GAP = 4096
 };

@@ -206,12 +206,6 @@ template <typename T, Form kForm, typename D = Usual> struct ChainLane {
         fence_proxy_async();
         barrier_sync(1 + group, 128);
     }
-
-    /* This lane's row of an operand that stmatrix stores. */
-    __device__ __forceinline__ int operand_row() const
-    {
-        return 16 * warp + lane / 8 % 2 * 8 + lane % 8;
-    }
 };
 
 template <typename T, Form kForm, typename D = Usual> __device__ __forceinline__ ChainLane<T, kForm, D> chain_lane()

@@ -49,6 +49,16 @@ static void thread_counts_change_no_bit(void **unused)
     NO_COMPLAINTS(complaints);
 }
 
+/* A case in a context of one thread, judged, and on 2 to 5 threads, with the same bits. */
+static int check_alone_and_threads(gdn_context *context, test_case *alone, const case_spec *spec)
+{
+    int complaints = check_built_case(context, alone);
+    for (int32_t threads = 2; threads <= 5; threads++) {
+        complaints += check_threads(alone, spec, NULL, threads);
+    }
+    return complaints;
+}
+
 /* Decode shares out whole heads, parts of few, and of many the ends once more. */
 static void threads_of_decode_change_no_bit(void **unused)
 {
@@ -68,11 +78,8 @@ static void threads_of_decode_change_no_bit(void **unused)
                                 .states = i % 2 ? STATES_KV : STATES_VK};
         gdn_context *context = context_with(NULL, 1);
         case_build(&alone, &spec);
-        complaints += check_built_case(context, &alone);
+        complaints += check_alone_and_threads(context, &alone, &spec);
         gdn_context_destroy(&context);
-        for (int32_t threads = 2; threads <= 5; threads++) {
-            complaints += check_threads(&alone, &spec, NULL, threads);
-        }
         case_free(&alone);
     }
     NO_COMPLAINTS(complaints);
@@ -110,11 +117,8 @@ static void work_taken_over_changes_no_bit(void **unused)
             gdn_context_destroy(&context);
             continue;
         }
-        complaints += check_built_case(context, &alone);
+        complaints += check_alone_and_threads(context, &alone, &spec);
         gdn_context_destroy(&context);
-        for (int32_t threads = 2; threads <= 5; threads++) {
-            complaints += check_threads(&alone, &spec, NULL, threads);
-        }
         case_free(&alone);
     }
     NO_COMPLAINTS(complaints);
