@@ -86,15 +86,21 @@ static __device__ __forceinline__ uint4 load_global_16_of_line(const void *from)
     return v;
 }
 
-/* Both, with lines that the L2 is to keep longer than others. */
+/* An L2 policy: these lines are to be kept longer than others. */
+static __device__ __forceinline__ uint64_t policy_to_keep()
+{
+    uint64_t policy;
+    asm("createpolicy.fractional.L2::evict_last.b64 %0, 1.0;" : "=l"(policy));
+    return policy;
+}
+
+/* Both loads, with lines that the L2 is to keep. */
 static __device__ __forceinline__ uint4 load_global_16_kept(const void *from)
 {
     uint4 v;
-    uint64_t policy;
-    asm("createpolicy.fractional.L2::evict_last.b64 %0, 1.0;" : "=l"(policy));
     asm volatile("ld.global.L2::cache_hint.v4.u32 {%0, %1, %2, %3}, [%4], %5;"
                  : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
-                 : "l"(from), "l"(policy)
+                 : "l"(from), "l"(policy_to_keep())
                  : "memory");
     return v;
 }
@@ -102,11 +108,9 @@ static __device__ __forceinline__ uint4 load_global_16_kept(const void *from)
 static __device__ __forceinline__ uint4 load_global_16_of_line_kept(const void *from)
 {
     uint4 v;
-    uint64_t policy;
-    asm("createpolicy.fractional.L2::evict_last.b64 %0, 1.0;" : "=l"(policy));
     asm volatile("ld.global.L2::cache_hint.L2::128B.v4.u32 {%0, %1, %2, %3}, [%4], %5;"
                  : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
-                 : "l"(from), "l"(policy)
+                 : "l"(from), "l"(policy_to_keep())
                  : "memory");
     return v;
 }

@@ -76,7 +76,7 @@ static void set_pieces(gdn_sm90_prefill *p, const gdn_prefill_run *run, bool one
 {
     enum { LEAST = 16 * GDN_SM90_CHUNK };
     const int64_t longest = longest_sequence(run), seqs = run->args->num_seqs;
-    const int32_t chunks = (int32_t)((longest + GDN_SM90_CHUNK - 1) / GDN_SM90_CHUNK);
+    const int32_t chunks = (int32_t)longest_chunks(run);
     const int64_t room = num_sms / (2 * p->num_v_heads);
     const bool waves = run->choice->param[PARAM_MAX_SEGMENTS] == 1 && (seqs == 1 || !gdn_sm90_in_place(run));
     const bool may = !p->any_dims && run->problem->num_segments != 1 && (one_wave || waves) && longest >= LEAST &&
