@@ -20,8 +20,9 @@ bool gdn_fused_split(const gdn_problem *problem, gdn_item_run *item, gdn_item_ru
 
 enum {
     GDN_MAX_LANES = GDN_MAX_THREADS, /* a multiple of 64 */
-    /* Bytes between what two threads write: a processor fetches more than is read, and would take it away from the other. */
-    GDN_LANE_GAP = 4096
+    /* Bytes between what two threads write: a processor fetches more than is read, and would take it away from the other. It
+     * goes on to the page that follows: one page between them lies empty, wherever the scratch begins. */
+    GDN_LANE_GAP = 8192
 };
 
 /* The bundles of a call. Each thread begins with the one of its own number, so that it meets again in its caches what it left
