@@ -20,7 +20,7 @@
 
 static int32_t default_threads(void)
 {
-    const int32_t threads = gdn_cpu_default_threads();
+    const int32_t threads = MAX_THREADS > 1 ? gdn_cpu_default_threads() : 1;
     return threads < MAX_THREADS ? threads : MAX_THREADS;
 }
 

@@ -220,15 +220,13 @@ static void run_tile(const decode_wave *wave, int64_t row, int32_t hv, int32_t v
     const int32_t H = problem->num_k_heads;
     const int32_t K = problem->head_k_dim;
     const int32_t hk = gdn_cpu_key_head(problem, hv);
-    gdn_decode_tile tile;
+    float tile[GDN_DECODE_TILE_SIZE];
 
     const void *const initial = initial_state(wave, row);
     if (initial) {
         gdn_decode_load_tile(initial, &problem->state, read_offset(wave, row, hv), v0, columns, K, tile);
     } else {
-        for (int32_t c = 0; c < columns; c++) {
-            memset(tile[c], 0, (size_t)K * sizeof(float));
-        }
+        memset(tile, 0, (size_t)columns * (size_t)K * sizeof(float));
     }
 
     const int32_t tokens = tokens_of(wave, row);
@@ -242,8 +240,8 @@ static void run_tile(const decode_wave *wave, int64_t row, int32_t hv, int32_t v
         const int64_t o_at = token_offset(problem, &problem->o, row, t) + hv * problem->o.head_stride + v0;
         for (int32_t c = 0; c < columns; c++) {
             const float v = gdn_load_element(args->v, problem->v.dtype, v_at + c);
-            const float u = beta * (v - alpha * gdn_decode_dot(k, tile[c], K));
-            const float o = gdn_decode_update(tile[c], alpha, u, k, q, K);
+            const float u = beta * (v - alpha * gdn_decode_dot(k, tile + c * K, K));
+            const float o = gdn_decode_update(tile + c * K, alpha, u, k, q, K);
             gdn_store_element(args->o, problem->o.dtype, o_at + c, problem->scale * o);
         }
         const int64_t slot = args->token_slots ? gdn_cpu_slot(problem, args->token_slots, row * T + t) : -1;
@@ -268,6 +266,7 @@ static void update_range(const void *data, int64_t begin, int64_t end)
     const gdn_problem *const problem = wave->problem;
     const int32_t V = problem->head_v_dim;
     const int64_t items = (V - 1) / ITEM_COLUMNS + 1;
+    const int32_t width = gdn_decode_tile_columns(problem->head_k_dim);
     for (int64_t i = begin; i < end; i++) {
         const int64_t row = wave->first_row + i / items / problem->num_v_heads;
         const int32_t hv = (int32_t)(i / items % problem->num_v_heads);
@@ -282,8 +281,8 @@ static void update_range(const void *data, int64_t begin, int64_t end)
             }
             continue;
         }
-        for (int32_t v0 = first; v0 < past; v0 += GDN_DECODE_TILE_COLUMNS) {
-            run_tile(wave, row, hv, v0, past - v0 < GDN_DECODE_TILE_COLUMNS ? past - v0 : GDN_DECODE_TILE_COLUMNS);
+        for (int32_t v0 = first; v0 < past; v0 += width) {
+            run_tile(wave, row, hv, v0, past - v0 < width ? past - v0 : width);
         }
     }
 }

@@ -42,11 +42,11 @@ float gdn_decode_update(float *restrict s, float alpha, float u, const float *re
 }
 
 void gdn_decode_load_tile(const void *src, const gdn_state_layout *layout, int64_t at, int32_t v0, int32_t columns,
-                          int32_t K, gdn_decode_tile tile)
+                          int32_t K, float *tile)
 {
     if (layout->k_stride == 1) {
         for (int32_t c = 0; c < columns; c++) {
-            gdn_cpu_load_row(src, layout->dtype, at + (v0 + c) * layout->v_stride, K, tile[c]);
+            gdn_cpu_load_row(src, layout->dtype, at + (v0 + c) * layout->v_stride, K, tile + c * K);
         }
         return;
     }
@@ -54,24 +54,24 @@ void gdn_decode_load_tile(const void *src, const gdn_state_layout *layout, int64
         float row[GDN_DECODE_TILE_COLUMNS];
         gdn_cpu_load_row(src, layout->dtype, at + v0 + k * layout->k_stride, columns, row);
         for (int32_t c = 0; c < columns; c++) {
-            tile[c][k] = row[c];
+            tile[c * K + k] = row[c];
         }
     }
 }
 
 void gdn_decode_store_tile(void *dst, const gdn_state_layout *layout, int64_t at, int32_t v0, int32_t columns,
-                           int32_t K, gdn_decode_tile tile)
+                           int32_t K, const float *tile)
 {
     if (layout->k_stride == 1) {
         for (int32_t c = 0; c < columns; c++) {
-            gdn_cpu_store_row(dst, layout->dtype, at + (v0 + c) * layout->v_stride, K, tile[c]);
+            gdn_cpu_store_row(dst, layout->dtype, at + (v0 + c) * layout->v_stride, K, tile + c * K);
         }
         return;
     }
     for (int32_t k = 0; k < K; k++) {
         float row[GDN_DECODE_TILE_COLUMNS];
         for (int32_t c = 0; c < columns; c++) {
-            row[c] = tile[c][k];
+            row[c] = tile[c * K + k];
         }
         gdn_cpu_store_row(dst, layout->dtype, at + v0 + k * layout->k_stride, columns, row);
     }

@@ -164,8 +164,11 @@ static gdn_status check_one(const gdn_argument *argument, const gdn_context *con
                                                : GDN_OK;
     }
     if ((uintptr_t)argument->ptr % argument->alignment != 0) {
-        return GDN_INVALID("%s: %p, must be aligned to %u bytes, as the problem says", argument->name, argument->ptr,
-                           argument->alignment);
+        return argument->alignment > argument->element
+                   ? GDN_INVALID("%s: %p, must be aligned to %u bytes, the alignment of its layout in the problem",
+                                 argument->name, argument->ptr, argument->alignment)
+                   : GDN_INVALID("%s: %p, must be aligned to its element, %zu bytes", argument->name, argument->ptr,
+                                 argument->element);
     }
     if (bytes > 0) {
         if (gdn_pointer_wraps(argument->ptr, (size_t)bytes)) {

@@ -1,5 +1,6 @@
 /* gdn_extend_chunkwise: pymllm's call, as one general prefill whose plan lives on the stack. */
 #include "plan.h"
+#include "problem.h"
 #include "tensor.h"
 
 #include <limits.h>
@@ -81,8 +82,9 @@ static gdn_status make_problem(gdn_problem *problem, const extend_tensors *t, co
     const int64_t dims[4] = {t->q->size[1], t->v->size[1], t->q->size[2], t->v->size[2]};
     const char *const names[4] = {"q.size[1]", "v.size[1]", "q.size[2]", "v.size[2]"};
     for (int i = 0; i < 4; ++i) {
-        if (dims[i] < 1 || dims[i] > 65536) {
-            return GDN_INVALID("%s: %lld, must be in 1..65536", names[i], (long long)dims[i]);
+        const int most = i < 2 ? GDN_MAX_HEADS : GDN_MAX_HEAD_DIM;
+        if (dims[i] < 1 || dims[i] > most) {
+            return GDN_INVALID("%s: %lld, must be in 1..%d", names[i], (long long)dims[i], most);
         }
     }
     GDN_TRY(gdn_problem_init(problem, (int32_t)dims[0], (int32_t)dims[1], (int32_t)dims[2], (int32_t)dims[3]));
@@ -112,6 +114,9 @@ static gdn_status make_problem(gdn_problem *problem, const extend_tensors *t, co
 static const char *own_name(const char *word, size_t length)
 {
     static const char *const names[][2] = {
+        {"num_k_heads", "q.size[1]"},
+        {"num_v_heads", "v.size[1]"},
+        {"max_seqs", "cache_indices.size[0]"},
         {"gate", "a"},
         {"beta", "b"},
         {"state", "state_pool"},
@@ -128,7 +133,7 @@ static const char *own_name(const char *word, size_t length)
 }
 
 /* Words the message of a general call that failed for this one's caller: what it names, first or as what an argument
- * overlaps or must be below, by the names that the caller knows. */
+ * overlaps, must be below or a multiple of, by the names that the caller knows. */
 static gdn_status in_own_names(gdn_status status)
 {
     if (status == GDN_OK) {
@@ -144,7 +149,8 @@ static gdn_status in_own_names(gdn_status status)
             text[used++] = *at++;
             continue;
         }
-        is_name = (length == 8 && memcmp(at, "overlaps", 8) == 0) || (length == 5 && memcmp(at, "below", 5) == 0);
+        is_name = (length == 8 && memcmp(at, "overlaps", 8) == 0) || (length == 5 && memcmp(at, "below", 5) == 0) ||
+                  (length == 2 && memcmp(at, "of", 2) == 0);
         snprintf(text + used, sizeof(text) - used, "%.*s", own != NULL ? INT_MAX : (int)length, own != NULL ? own : at);
         used += strlen(text + used);
         at += length;

@@ -6,6 +6,9 @@
 
 #include <stdbool.h>
 
+#define GDN_MAX_HEADS 65536
+#define GDN_MAX_HEAD_DIM 1024
+
 /* Checks every field of the caller's problem against every other (problem_check.c), then copies it with the
  * defaults that depend on other fields written out: max_seqlen, and the row strides of a decode problem; and with
  * qk_norm_eps large enough that a vector of zeros stays zeros. */

@@ -5,8 +5,6 @@
 
 #include <math.h>
 
-#define MAX_HEADS 65536
-#define MAX_HEAD_DIM 1024
 #define MAX_SEQS ((int64_t)INT32_MAX)
 
 /* Enumerators are consecutive from 0: `last` is the highest. */
@@ -47,14 +45,14 @@ static gdn_status check_float_dtype(gdn_dtype dtype, const char *name)
 
 static gdn_status check_heads(const gdn_problem *p)
 {
-    GDN_TRY(check_range(p->num_k_heads, 1, MAX_HEADS, "num_k_heads"));
-    GDN_TRY(check_range(p->num_v_heads, 1, MAX_HEADS, "num_v_heads"));
+    GDN_TRY(check_range(p->num_k_heads, 1, GDN_MAX_HEADS, "num_k_heads"));
+    GDN_TRY(check_range(p->num_v_heads, 1, GDN_MAX_HEADS, "num_v_heads"));
     if (p->num_v_heads % p->num_k_heads != 0) {
         return GDN_INVALID("num_v_heads: %d, must be a multiple of num_k_heads, %d", (int)p->num_v_heads,
                            (int)p->num_k_heads);
     }
-    GDN_TRY(check_range(p->head_k_dim, 1, MAX_HEAD_DIM, "head_k_dim"));
-    GDN_TRY(check_range(p->head_v_dim, 1, MAX_HEAD_DIM, "head_v_dim"));
+    GDN_TRY(check_range(p->head_k_dim, 1, GDN_MAX_HEAD_DIM, "head_k_dim"));
+    GDN_TRY(check_range(p->head_v_dim, 1, GDN_MAX_HEAD_DIM, "head_v_dim"));
     return check_enum((int)p->head_map, GDN_HEAD_MAP_TILED, "head_map", "gdn_head_map");
 }
 

@@ -75,24 +75,25 @@ static void pointers_below_their_alignment(void **unused)
     (void)unused;
     int complaints = 0;
     const gdn_status bad = GDN_ERROR_INVALID_ARGUMENT;
+    const char *const of_layout = "16 bytes, the alignment of its layout";
 #define SHIFT(field, bytes) field = (void *)((uintptr_t)(field) + (bytes))
-    SPOIL_ARGUMENT(build_pool_case, SHIFT(p->q, 4), bad, "q", "16");
-    SPOIL_ARGUMENT(build_pool_case, SHIFT(p->k, 8), bad, "k", "16");
-    SPOIL_ARGUMENT(build_pool_case, SHIFT(p->v, 1), bad, "v", "16");
-    SPOIL_ARGUMENT(build_pool_case, SHIFT(p->o, 4), bad, "o", "16");
-    SPOIL_ARGUMENT(build_pool_case, SHIFT(p->gate, 4), bad, "gate", "16");
-    SPOIL_ARGUMENT(build_pool_case, SHIFT(p->beta, 4), bad, "beta", "16");
-    SPOIL_ARGUMENT(build_pool_case, SHIFT(p->A_log, 2), bad, "A_log", "4");
-    SPOIL_ARGUMENT(build_pool_case, SHIFT(p->dt_bias, 1), bad, "dt_bias", "4");
-    SPOIL_ARGUMENT(build_pool_case, SHIFT(p->state, 4), bad, "state", "16");
-    SPOIL_ARGUMENT(build_pool_case, SHIFT(p->cu_seqlens, 4), bad, "cu_seqlens", "8");
-    SPOIL_ARGUMENT(build_pool_case, SHIFT(p->read_slots, 4), bad, "read_slots", "8");
-    SPOIL_ARGUMENT(build_pool_case, SHIFT(p->write_slots, 1), bad, "write_slots", "8");
-    SPOIL_ARGUMENT(build_pool_case, SHIFT(p->checkpoints, 4), bad, "checkpoints", "16");
+    SPOIL_ARGUMENT(build_pool_case, SHIFT(p->q, 4), bad, "q", of_layout);
+    SPOIL_ARGUMENT(build_pool_case, SHIFT(p->k, 8), bad, "k", of_layout);
+    SPOIL_ARGUMENT(build_pool_case, SHIFT(p->v, 1), bad, "v", of_layout);
+    SPOIL_ARGUMENT(build_pool_case, SHIFT(p->o, 4), bad, "o", of_layout);
+    SPOIL_ARGUMENT(build_pool_case, SHIFT(p->gate, 4), bad, "gate", of_layout);
+    SPOIL_ARGUMENT(build_pool_case, SHIFT(p->beta, 4), bad, "beta", of_layout);
+    SPOIL_ARGUMENT(build_pool_case, SHIFT(p->A_log, 2), bad, "A_log", "its element, 4");
+    SPOIL_ARGUMENT(build_pool_case, SHIFT(p->dt_bias, 1), bad, "dt_bias", "its element, 4");
+    SPOIL_ARGUMENT(build_pool_case, SHIFT(p->state, 4), bad, "state", of_layout);
+    SPOIL_ARGUMENT(build_pool_case, SHIFT(p->cu_seqlens, 4), bad, "cu_seqlens", "its element, 8");
+    SPOIL_ARGUMENT(build_pool_case, SHIFT(p->read_slots, 4), bad, "read_slots", "its element, 8");
+    SPOIL_ARGUMENT(build_pool_case, SHIFT(p->write_slots, 1), bad, "write_slots", "its element, 8");
+    SPOIL_ARGUMENT(build_pool_case, SHIFT(p->checkpoints, 4), bad, "checkpoints", of_layout);
     SPOIL_ARGUMENT(build_pool_case, SHIFT(p->workspace, 16), bad, "workspace", "256");
-    SPOIL_ARGUMENT(build_decode_case, SHIFT(d->num_tokens, 2), bad, "num_tokens", "4");
-    SPOIL_ARGUMENT(build_decode_case, SHIFT(d->token_slots, 4), bad, "token_slots", "8");
-    SPOIL_ARGUMENT(build_decode_case, SHIFT(d->v, 4), bad, "v", "16");
+    SPOIL_ARGUMENT(build_decode_case, SHIFT(d->num_tokens, 2), bad, "num_tokens", "its element, 4");
+    SPOIL_ARGUMENT(build_decode_case, SHIFT(d->token_slots, 4), bad, "token_slots", "its element, 8");
+    SPOIL_ARGUMENT(build_decode_case, SHIFT(d->v, 4), bad, "v", of_layout);
 #undef SHIFT
     NO_COMPLAINTS(complaints);
 }
@@ -215,7 +216,7 @@ static void pointers_below_a_raised_alignment(void **unused)
     REQUIRE_OK(stage_run(&stage));
     stage.prefill.v = (const char *)stage.prefill.v + 16;
     stage.prefill.total_tokens = TOKENS - 1;
-    const expectation want = {GDN_ERROR_INVALID_ARGUMENT, "v", "64", false};
+    const expectation want = {GDN_ERROR_INVALID_ARGUMENT, "v", "64 bytes", false};
     NO_COMPLAINTS(judge_refusal(&stage, &want));
     stage_close(&stage);
     case_free(&c);

@@ -281,7 +281,7 @@ static void wrong_tensors_are_refused_by_name(void **unused)
     REFUSED(t.k.size[2] = 31, "k", "31");
     REFUSED(t.k.dtype = GDN_DTYPE_F32, "k", "f32");
     REFUSED(t.v.size[0] = 29, "v", "29");
-    REFUSED(t.v.size[1] = 5, "5", "");
+    REFUSED(t.v.size[1] = 5, "a.size[1]", "5");
     REFUSED(t.v.dtype = GDN_DTYPE_F16, "v", "f16");
     REFUSED(t.a.size[1] = 2, "a", "2");
     REFUSED(t.a.dtype = GDN_DTYPE_F16, "a", "f16");
@@ -301,6 +301,11 @@ static void wrong_tensors_are_refused_by_name(void **unused)
     REFUSED(t.o.size[0] = 31, "o", "31");
     REFUSED(t.o.data = t.v.data, "o", "overlaps v");
     REFUSED(t.o.data = t.state_pool.data, "o", "overlaps state_pool");
+    /* Sizes that no call allows: the message says what one does. */
+    REFUSED(t.q.size[2] = t.k.size[2] = t.state_pool.size[3] = 0, "q.size[2]: 0", "in 1..1024");
+    REFUSED(t.v.size[2] = t.o.size[2] = t.state_pool.size[2] = 0, "v.size[2]: 0", "in 1..1024");
+    REFUSED(t.q.size[1] = t.k.size[1] = 0, "q.size[1]: 0", "in 1..65536");
+    REFUSED(t.q.size[1] = t.k.size[1] = 3, "v.size[1]: 4", "a multiple of q.size[1], 3");
 #undef REFUSED
     assert_int_equal(extend(&good, 0, workspace, bytes), GDN_ERROR_INVALID_ARGUMENT);
     assert_non_null(strstr(gdn_last_error(), "chunk_size: 0"));

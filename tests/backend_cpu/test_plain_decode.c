@@ -122,6 +122,32 @@ static void waves_and_threads_change_no_bit(void **unused)
     NO_COMPLAINTS(complaints);
 }
 
+/* A tile holds fewer columns of them. */
+static void long_vectors_are_right(void **unused)
+{
+    (void)unused;
+    static const int32_t dims[] = {512, 513, 700, 1024};
+    int complaints = 0;
+    for (size_t i = 0; i < 2 * COUNT_OF(dims); i++) {
+        case_spec spec = base_spec();
+        spec.head_k_dim = dims[i / 2];
+        spec.head_v_dim = 37;
+        spec.states = i % 2 == 0 ? STATES_VK : STATES_KV;
+        test_case c;
+        case_build(&c, &spec);
+        staged_case stage;
+        REQUIRE_OK(stage_open(&stage, test_context(), &c));
+        const gdn_choice choice = book(&stage, 0);
+        complaints += run_with(&choice, &stage);
+        reference_result ref = reference_of(&c);
+        complaints += judge_case(&c, &ref);
+        reference_free(&ref);
+        stage_close(&stage);
+        case_free(&c);
+    }
+    NO_COMPLAINTS(complaints);
+}
+
 static void scratch_does_not_grow_with_the_rows(void **unused)
 {
     (void)unused;
@@ -158,6 +184,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(waves_and_threads_change_no_bit),
+        cmocka_unit_test(long_vectors_are_right),
         cmocka_unit_test(scratch_does_not_grow_with_the_rows),
         cmocka_unit_test(other_numerics_are_refused_by_name),
     };

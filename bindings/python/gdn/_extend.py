@@ -86,15 +86,22 @@ def gdn_extend_chunkwise(
         workspace = framework.bytes(_workspace_size(context, views, chunk_size), q)
     written = _views(framework, {"out": out, "workspace": workspace}, home)
     address, size = aligned(written["workspace"].tensor)
-    _native.check(
-        _native.extend(
-            context,
-            *_pointers(views, _CALLED),
-            chunk_size,
-            *_pointers(written, ["out"]),
-            address,
-            size,
-            framework.stream(home),
+    try:
+        _native.check(
+            _native.extend(
+                context,
+                *_pointers(views, _CALLED),
+                chunk_size,
+                *_pointers(written, ["out"]),
+                address,
+                size,
+                framework.stream(home),
+            )
         )
-    )
+    except InvalidArgumentError as error:
+        if error.status != "GDN_ERROR_WORKSPACE_TOO_SMALL":
+            raise
+        # The library saw what is left of it from the first aligned byte on.
+        given, needed = written["workspace"].tensor.size[0], _workspace_size(context, views, chunk_size)
+        raise InvalidArgumentError(f"workspace: {given} bytes, must be at least {needed}", error.status) from None
     return out

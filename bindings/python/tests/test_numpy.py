@@ -128,8 +128,9 @@ def test_a_workspace_of_the_caller():
     result = gdn.gdn_extend_chunkwise(**inputs, workspace=np.full(size, 0xFF, np.uint8))
     assert error(result, o) < 2e-6
     inputs["state_pool"][:] = before
-    with pytest.raises(gdn.InvalidArgumentError, match="workspace"):
-        gdn.gdn_extend_chunkwise(**inputs, workspace=np.zeros(size // 2, np.uint8))
+    for given in (size // 2, 1, 0):
+        with pytest.raises(gdn.InvalidArgumentError, match=f"^workspace: {given} bytes, must be at least {size}$"):
+            gdn.gdn_extend_chunkwise(**inputs, workspace=np.zeros(given, np.uint8))
     assert (inputs["state_pool"] == before).all()
 
 
