@@ -235,8 +235,8 @@ static bool parse_into(safetensors_file *file, const void *bytes, size_t size, c
         length = length << 8 | start[i];
     }
     if (length > SAFETENSORS_MAX_HEADER) {
-        return fail(error, error_size, "header length %llu, at most %llu is taken", (unsigned long long)length,
-                    (unsigned long long)SAFETENSORS_MAX_HEADER);
+        return fail(error, error_size, "header length %llu, at most %llu is taken; is this a safetensors file?",
+                    (unsigned long long)length, (unsigned long long)SAFETENSORS_MAX_HEADER);
     }
     if (length > size - 8) {
         return fail(error, error_size, "header length %llu, but only %zu bytes follow it", (unsigned long long)length,

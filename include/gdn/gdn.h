@@ -22,6 +22,8 @@
  *             which is what a binding for another language calls.)
  *   Threads   a context, and the plans made from it, may be used from several threads at once if
  *             each call has a workspace of its own. Destroy them only when no other thread uses them.
+ *   Forks     a child may use CPU contexts of before the fork (on how many threads: docs/environment.md),
+ *             but no CUDA context, nor CUDA at all where the parent has used it.
  *   Stack     on a CPU a call takes less than 32 KiB of the calling thread's stack, and as much of that
  *             of each thread that OpenMP gives it. What a BLAS library takes is its own.
  *   Streams   `stream` is a cudaStream_t for a CUDA context (NULL: the default stream) and ignored
