@@ -1,5 +1,5 @@
 #!/bin/bash
-# Everything, by hand before a release: test.sh, then other compilers, the thread sanitizer, valgrind, mutants, each BLAS
+# Everything, by hand before a release: test.sh, then other compilers and their sanitizers, valgrind, mutants, each BLAS
 # build and kernel set, each instruction set, other CPUs under emulation, packages on a clean root. Hours on two cores.
 #   check_all.sh [name of a step, to run the matching ones alone]
 set -uo pipefail
@@ -36,6 +36,11 @@ tree() {
 
 clang_build() {
     tree clang -DCMAKE_C_COMPILER=clang -DCMAKE_BUILD_TYPE=Release && tests_of build/clang
+}
+
+# gcc's is part of test.sh, with its address sanitizer; clang's also knows arithmetic on null pointers.
+clang_ubsan() {
+    cmake --preset ubsan && cmake --build --preset ubsan && ctest --preset ubsan -L cpu -j "$jobs"
 }
 
 tidy() {
@@ -113,6 +118,7 @@ arm64() {
 maybe "test.sh" scripts/test.sh
 maybe "clang" clang_build
 maybe "clang-tidy" tidy
+maybe "clang, undefined behaviour sanitizer" clang_ubsan
 maybe "without BLAS and OpenMP" build_and_test noblas
 maybe "thread sanitizer" build_and_test tsan
 maybe "thread sanitizer, OpenMP with archer" tsan_openmp
