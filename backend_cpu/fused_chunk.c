@@ -115,22 +115,22 @@ static gdn_product update_of(const gdn_chunk_work *w, int depth, const float *sc
 
 /* The state after `tokens` tokens of the chunk, from what the whole chunk would use: V' up to there does not depend
  * on later tokens, so that the entry has the bits of a run that ends there. */
-static void store_checkpoint(gdn_chunk_work *w, int hv, int panel, int cols, int tokens, int64_t entry, const float *v,
+static void store_checkpoint(gdn_chunk_work *w, int hv, gdn_columns columns, int tokens, int64_t entry, const float *v,
                              const float *S)
 {
     const gdn_problem *p = w->problem;
     const gdn_state_layout *layout = &p->checkpoints;
     gdn_chunk_decay_after(w, tokens - 1, w->ckpt_rest);
     memcpy(w->ckpt_v, v, (size_t)tokens * GDN_PANEL * sizeof(float));
-    w->kernels->scale_rows(tokens, cols, w->ckpt_rest, w->ckpt_v, GDN_PANEL);
+    w->kernels->scale_rows(tokens, columns.count, w->ckpt_rest, w->ckpt_v, GDN_PANEL);
     gdn_product update = update_of(w, tokens, &w->gamma[tokens - 1]);
-    update.cols = cols;
-    update.b = gdn_operands_right(&w->operands, tokens, w->operands.C, cols, w->ckpt_v, w->operands.state);
+    update.cols = columns.count;
+    update.b = gdn_operands_right(&w->operands, tokens, w->operands.C, columns.count, w->ckpt_v, w->operands.state);
     update.add = S;
     update.out = w->ckpt_state;
     w->kernels->product(&update, 1);
     gdn_fused_store_panel(w->kernels, p, layout, w->args->checkpoints,
-                          entry * layout->slot_stride + hv * layout->head_stride, panel, w->ckpt_state, w->stage);
+                          entry * layout->slot_stride + hv * layout->head_stride, columns, w->ckpt_state, w->stage);
 }
 
 /* Bytes from a row of v or o to the one that will be wanted next, or 0. */
@@ -165,7 +165,7 @@ static gdn_ask part_of_rows(const gdn_ask *all, int part, int share)
 
 /* The panel that this thread works on after this one: of the same head, or the first of the item's next one. None after the
  * last, whose neighbour in memory may be another thread's. */
-static gdn_ask next_panel(const gdn_problem *p, const gdn_state_layout *layout, const void *data, int64_t offset,
+static gdn_ask next_panel(const gdn_chunk_work *w, const gdn_state_layout *layout, const void *data, int64_t offset,
                           int hv, int panel, int first, int end, const gdn_chunk_step *step)
 {
     panel++;
@@ -176,22 +176,24 @@ static gdn_ask next_panel(const gdn_problem *p, const gdn_state_layout *layout, 
     if (!data || (panel == first && !step->more_heads)) {
         return (gdn_ask){0};
     }
-    return gdn_fused_ask_panel(p, layout, data, offset + hv * layout->head_stride, panel);
+    return gdn_fused_ask_panel(w->problem, layout, data, offset + hv * layout->head_stride,
+                               gdn_fused_columns(w->problem, w->width, panel));
 }
 
 /* Reads a panel of the state before the first chunk, and returns it as a right operand, panel `at` of its strip. */
-static const float *take_panel(const gdn_chunk_work *w, const gdn_chunk_step *step, int hv, int panel, int at, float *S)
+static const float *take_panel(const gdn_chunk_work *w, const gdn_chunk_step *step, int hv, gdn_columns columns, int at,
+                               float *S)
 {
     const gdn_operands *o = &w->operands;
     const gdn_state_place *place = step->place;
     if (step->first && place->source) {
         gdn_fused_load_panel(w->kernels, w->problem, place->source_layout, place->source,
-                             place->source_offset + hv * place->source_layout->head_stride, panel, S, w->stage);
+                             place->source_offset + hv * place->source_layout->head_stride, columns, S, w->stage);
     } else if (step->first) {
         memset(S, 0, gdn_fused_panel_floats(w->problem) * sizeof(float));
     }
     float *pairs = o->state ? o->state + at * gdn_operands_words(o, o->K) * GDN_PANEL : NULL;
-    return gdn_operands_right(o, o->K, o->K, gdn_fused_panel_columns(w->problem, panel), S, pairs);
+    return gdn_operands_right(o, o->K, o->K, columns.count, S, pairs);
 }
 
 void gdn_chunk_panels(gdn_chunk_work *w, const gdn_fused_sequence *seq, int hv, int64_t t, int n, float *state,
@@ -221,23 +223,24 @@ void gdn_chunk_panels(gdn_chunk_work *w, const gdn_fused_sequence *seq, int hv, 
     for (int at = first, count; at < end; at += count) {
         count = end - at < kernels->strip ? end - at : kernels->strip;
         for (int i = 0; i < count; i++) {
-            const int panel = at + i, cols = gdn_fused_panel_columns(p, panel), column = panel * GDN_PANEL;
+            const int panel = at + i;
+            const gdn_columns columns = gdn_fused_columns(p, w->width, panel);
             const int part = step->part * (end - first) + panel - first;
             float *S = state + (size_t)(panel - first) * gdn_fused_panel_floats(p);
-            residual[i].cols = output[i].cols = update[i].cols = cols;
-            residual[i].b = output[i].b = take_panel(w, step, hv, panel, i, S);
-            residual[i].add = gdn_at(w->args->v, p->v.dtype, v + column);
+            residual[i].cols = output[i].cols = update[i].cols = columns.count;
+            residual[i].b = output[i].b = take_panel(w, step, hv, columns, i, S);
+            residual[i].add = gdn_at(w->args->v, p->v.dtype, v + columns.first);
             residual[i].out = w->v + i * C * GDN_PANEL;
             residual[i].ask[0] = part_of_rows(&next_k, part, share);
-            output[i].out = gdn_at_mutable(w->args->o, p->o.dtype, o + column);
+            output[i].out = gdn_at_mutable(w->args->o, p->o.dtype, o + columns.first);
             output[i].ask[0] = part_of_rows(&next_q, part, share);
             update[i].add = update[i].out = S;
             if (step->first) {
-                update[i].ask[0] = next_panel(p, place->source_layout, place->source, place->source_offset, hv, panel,
+                update[i].ask[0] = next_panel(w, place->source_layout, place->source, place->source_offset, hv, panel,
                                               first, end, step);
             }
             if (step->last) {
-                update[i].ask[1] = next_panel(p, place->target_layout, place->target, place->target_offset, hv, panel,
+                update[i].ask[1] = next_panel(w, place->target_layout, place->target, place->target_offset, hv, panel,
                                               first, end, step);
             }
         }
@@ -251,7 +254,7 @@ void gdn_chunk_panels(gdn_chunk_work *w, const gdn_fused_sequence *seq, int hv, 
         kernels->product_rows(output, count);
         for (int i = 0; i < count; i++) {
             for (int c = 0; c < step->checkpoints->count; c++) {
-                store_checkpoint(w, hv, at + i, update[i].cols, step->checkpoints->tokens[c],
+                store_checkpoint(w, hv, gdn_fused_columns(p, w->width, at + i), step->checkpoints->tokens[c],
                                  step->checkpoints->first + c, residual[i].out, update[i].out);
             }
         }
@@ -261,8 +264,8 @@ void gdn_chunk_panels(gdn_chunk_work *w, const gdn_fused_sequence *seq, int hv, 
         }
         for (int i = 0; step->last && place->target && i < count; i++) {
             gdn_fused_store_panel(kernels, p, place->target_layout, place->target,
-                                  place->target_offset + hv * place->target_layout->head_stride, at + i, update[i].out,
-                                  w->stage);
+                                  place->target_offset + hv * place->target_layout->head_stride,
+                                  gdn_fused_columns(p, w->width, at + i), update[i].out, w->stage);
         }
     }
 }

@@ -34,6 +34,7 @@ typedef struct gdn_chunk_work {
     const gdn_problem *problem;
     const gdn_prefill_args *args;
     int chunk; /* C */
+    int width; /* columns of a panel: GDN_PANEL or GDN_HALF_PANEL */
 
     float *stage; /* [16, K] */
     float *gram; /* [C / 16, C, 32]: k_j k_i | k_j q_i for i in block, j in its rows */

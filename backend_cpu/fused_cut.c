@@ -22,13 +22,13 @@ static int64_t panel_bytes(const gdn_problem *p)
 /* Value heads of an item, at most. */
 static int states_of_item(const gdn_problem *p)
 {
-    const int64_t fit = STATE_BYTES / (gdn_fused_panels(p) * panel_bytes(p));
+    const int64_t fit = STATE_BYTES / (gdn_fused_panels(p, GDN_PANEL) * panel_bytes(p));
     return fit < 1 ? 1 : (int)gdn_smaller(fit, p->num_v_heads);
 }
 
 int64_t gdn_fused_widest_item(const gdn_problem *p)
 {
-    return (int64_t)states_of_item(p) * gdn_fused_panels(p);
+    return (int64_t)states_of_item(p) * gdn_fused_panels(p, GDN_PANEL);
 }
 
 int64_t gdn_fused_panels_of_thread(const gdn_problem *p, int64_t panels, int64_t threads)
@@ -46,24 +46,31 @@ int64_t gdn_fused_panels_of_thread(const gdn_problem *p, int64_t panels, int64_t
     return gdn_smaller(round_up_div(share, item), bundle) * item;
 }
 
-static gdn_item_cut cut_of(const gdn_prefill_run *run, int keys, int heads, int panels)
+static gdn_item_cut cut_of(const gdn_prefill_run *run, int keys, int heads, int panels, int width)
 {
     const gdn_problem *p = run->problem;
     const int group = p->num_v_heads / p->num_k_heads;
-    gdn_item_cut cut = {.keys = keys, .heads = heads, .panels = panels};
+    gdn_item_cut cut = {.keys = keys, .heads = heads, .panels = panels, .width = width};
     cut.key_parts = (p->num_k_heads + keys - 1) / keys;
     cut.head_parts = (group + heads - 1) / heads;
-    cut.panel_parts = (gdn_fused_panels(p) + panels - 1) / panels;
+    cut.panel_parts = (gdn_fused_panels(p, width) + panels - 1) / panels;
     cut.items = run->args->num_seqs * cut.key_parts * cut.head_parts * cut.panel_parts;
     return cut;
 }
 
-/* The cut with the shortest estimated time: rounds of items on the team, times what an item costs. Of equals the widest:
- * heads side by side in memory share its pages, and each token's row is in another page. */
+/* Estimated time: rounds of items on the team, times what an item costs. */
+static double cost_of(const gdn_problem *p, const gdn_item_cut *cut, int team)
+{
+    const double rounds = (double)round_up_div(cut->items, team);
+    return rounds * cut->keys * ((double)cut->heads * cut->panels / gdn_fused_panels(p, cut->width) + SHARED_COST);
+}
+
+/* The cut with the shortest time. Of equals the widest: heads side by side in memory share its pages, and each token's row is in
+ * another page. */
 gdn_item_cut gdn_fused_choose_cut(const gdn_prefill_run *run, int team, int64_t room)
 {
     const gdn_problem *p = run->problem;
-    const int all = gdn_fused_panels(p), group = p->num_v_heads / p->num_k_heads, states = states_of_item(p);
+    const int all = gdn_fused_panels(p, GDN_PANEL), group = p->num_v_heads / p->num_k_heads, states = states_of_item(p);
     const int most_heads = states < group ? states : group;
     const int most_keys = states / most_heads < p->num_k_heads ? states / most_heads : p->num_k_heads;
     gdn_item_cut best = {0};
@@ -71,20 +78,18 @@ gdn_item_cut gdn_fused_choose_cut(const gdn_prefill_run *run, int team, int64_t 
     for (int keys = most_keys; keys >= 1; keys /= 2) {
         for (int heads = most_heads; heads >= 1; heads /= 2) {
             for (int panels = all; panels >= 1; panels /= 2) {
-                const gdn_item_cut cut = cut_of(run, keys, heads, panels);
-                if (gdn_fused_item_panels(&cut) > room) {
-                    continue;
-                }
-                const double rounds = (double)((cut.items + team - 1) / team);
-                const double cost = rounds * keys * ((double)heads * panels / all + SHARED_COST);
-                if (best_cost < 0.0 || cost < 0.99 * best_cost) {
+                const gdn_item_cut cut = cut_of(run, keys, heads, panels, GDN_PANEL);
+                const double cost = cost_of(p, &cut, team);
+                if (gdn_fused_item_panels(&cut) <= room && (best_cost < 0.0 || cost < 0.99 * best_cost)) {
                     best = cut;
                     best_cost = cost;
                 }
             }
         }
     }
-    return best;
+    const gdn_item_cut halves = cut_of(run, 1, 1, 1, GDN_HALF_PANEL);
+    const bool pays = best.items < team && gdn_fused_is_long(run) && cost_of(p, &halves, team) < 0.99 * best_cost;
+    return pays ? halves : best;
 }
 
 int64_t gdn_fused_items_of_sequence(const gdn_item_cut *cut)
@@ -125,7 +130,7 @@ gdn_item_part gdn_fused_part(const gdn_problem *p, const gdn_item_cut *cut, int6
 {
     gdn_item_part part;
     int panels;
-    part_of((int)(item % cut->panel_parts), cut->panels, gdn_fused_panels(p), &part.first_panel, &panels);
+    part_of((int)(item % cut->panel_parts), cut->panels, gdn_fused_panels(p, cut->width), &part.first_panel, &panels);
     part.end_panel = part.first_panel + panels;
     item /= cut->panel_parts;
     part_of((int)(item % cut->head_parts), cut->heads, p->num_v_heads / p->num_k_heads, &part.first_head, &part.heads);

@@ -18,11 +18,21 @@ typedef struct gdn_item_cut {
     int heads; /* value heads of each of its key heads */
     int head_parts;
     int panels; /* panels of each of their states */
+    int width; /* columns of a panel: GDN_PANEL, or GDN_HALF_PANEL where there are few */
     int panel_parts;
     int64_t items;
     int bundle; /* items of one sequence that a thread takes at once */
     int64_t bundles;
 } gdn_item_cut;
+
+/* Tokens of a sequence from which on half panels pay: more threads take longer to start and to wait for. */
+enum { GDN_LONG_SEQUENCE = 64 };
+
+/* Whether the sequences of a call have as many on average. */
+static inline bool gdn_fused_is_long(const gdn_prefill_run *run)
+{
+    return run->args->total_tokens >= GDN_LONG_SEQUENCE * run->args->num_seqs;
+}
 
 /* Panels of state of an item that is not cut for the sake of more threads. */
 int64_t gdn_fused_widest_item(const gdn_problem *problem);
@@ -45,6 +55,11 @@ typedef struct gdn_item_part {
     int first_head, heads; /* within the group of a key head */
     int first_panel, end_panel;
 } gdn_item_part;
+
+static inline int gdn_fused_part_panels(const gdn_item_part *part)
+{
+    return part->keys * part->heads * (part->end_panel - part->first_panel);
+}
 
 gdn_item_part gdn_fused_part(const gdn_problem *problem, const gdn_item_cut *cut, int64_t item);
 

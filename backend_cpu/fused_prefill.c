@@ -3,7 +3,8 @@
  * An item of work is one sequence, some key heads, some value heads of each, and some panels of their states: as many as
  * advance chunk by chunk together in the second-level cache. A thread takes a few items of a sequence at once and advances
  * them span by span. Items share nothing they write, and no item's bits depend on how the others are cut, so the cut may
- * follow the thread count, and threads may take items over from one another. */
+ * follow the thread count, and threads may take items over from one another. Where panels are fewer than threads, each item is
+ * half of one. */
 #include "fused_prefill.h"
 
 #include <stdio.h>
@@ -90,8 +91,9 @@ gdn_status gdn_fused_prefill_book(const gdn_cpu_kernels *kernels, int threads, c
     const size_t panel_bytes = gdn_fused_panel_floats(problem) * sizeof(float);
     const bool segments = problem->num_segments > 1;
     const int64_t runs = segments ? problem->num_segments : problem->max_seqs;
-    const int64_t panels = runs * problem->num_v_heads * gdn_fused_panels(problem);
-    int64_t lanes = gdn_smaller(threads, panels);
+    const int64_t heads = runs * problem->num_v_heads, panels = heads * gdn_fused_panels(problem, GDN_PANEL);
+    const bool few = !segments && panels < threads && problem->max_tokens >= GDN_LONG_SEQUENCE; /* cut in halves */
+    int64_t lanes = gdn_smaller(threads, few ? heads * gdn_fused_panels(problem, GDN_HALF_PANEL) : panels);
     int64_t pool = segments ? 0 : lanes * gdn_fused_panels_of_thread(problem, panels, lanes);
     if (segments) { /* they keep their states themselves */
         const size_t floats = gdn_fused_segment_floats(problem, chunk);
@@ -129,6 +131,7 @@ static gdn_chunk_work work_of(const gdn_cpu_kernels *kernels, const gdn_prefill_
         .problem = run->problem,
         .args = run->args,
         .chunk = run->choice->chunk_size,
+        .width = GDN_PANEL,
     };
     gdn_chunk_work_place(&work, base + lane * param[PARAM_LANE_BYTES]);
     float *pool =
@@ -230,6 +233,7 @@ static void run_lane(gdn_team *team, int lane)
         float *scratch = (float *)(void *)(team->run->workspace + team->run->choice->param[PARAM_SEGMENTS]);
         gdn_fused_run_segments(&work, &(gdn_segments){team->run, work.chunk, scratch});
     } else {
+        work.width = team->cut.width;
         gdn_share_begin(&team->share);
         /* A thread waits below once there are no more bundles: the scratch of an item that it takes over is not used again. */
         int turn = 0;

@@ -77,7 +77,7 @@ static gdn_item_part part_of_head(const gdn_problem *p, int hv)
         .first_head = tiled ? hv / p->num_k_heads : hv % group,
         .heads = 1,
         .first_panel = 0,
-        .end_panel = gdn_fused_panels(p),
+        .end_panel = gdn_fused_panels(p, GDN_PANEL),
     };
 }
 
@@ -87,7 +87,7 @@ static void run_segment(gdn_chunk_work *w, const segmented *g, int i, int hv, fl
     const int64_t first = i * g->tokens, length = g->s.seq.length;
     const int64_t end = length - first < g->tokens ? length : first + g->tokens;
     const gdn_item_part part = part_of_head(w->problem, hv);
-    for (int panel = 0; panel < gdn_fused_panels(w->problem); panel++) {
+    for (int panel = 0; panel < gdn_fused_panels(w->problem, GDN_PANEL); panel++) {
         *gdn_fused_panel_scale(w->problem, state + (size_t)panel * gdn_fused_panel_floats(w->problem)) = 1.0f;
     }
     gdn_fused_run_span(w, &g->s, &part, state, first, end, true, &part, length,
@@ -110,8 +110,9 @@ static void map_segment(gdn_chunk_work *w, const segmented *g, int i, int hv)
     for (int64_t t = i * g->tokens; t < end; t += w->chunk) {
         gdn_chunk_pack(w, &g->s.seq, hk, t, w->chunk);
         gdn_chunk_gates(w, &g->s.seq, hv, t, w->chunk, 1.0f, true);
-        for (int panel = 0; panel < gdn_fused_panels(p); panel++) {
-            gdn_chunk_advance(w, &g->s.seq, hv, t, w->chunk, panel * GDN_PANEL, gdn_fused_panel_columns(p, panel),
+        for (int panel = 0; panel < gdn_fused_panels(p, GDN_PANEL); panel++) {
+            gdn_chunk_advance(w, &g->s.seq, hv, t, w->chunk, panel * GDN_PANEL,
+                              gdn_fused_columns(p, GDN_PANEL, panel).count,
                               F + (size_t)panel * gdn_fused_panel_floats(p));
         }
         for (int panel = 0; panel < map_panels(p); panel++) {
@@ -136,7 +137,7 @@ static void join_panel(const gdn_chunk_work *w, const segmented *g, int hv, int 
             /* 16 columns of E, which lie as packed keys do. */
             const gdn_product join = {
                 .rows = K,
-                .cols = gdn_fused_panel_columns(p, panel),
+                .cols = gdn_fused_columns(p, GDN_PANEL, panel).count,
                 .depth = GDN_TOKEN_BLOCK,
                 .a = E + d / GDN_PANEL * K * GDN_PANEL + d % GDN_PANEL,
                 .a_packed_keys = true,
@@ -160,7 +161,7 @@ static void join_panel(const gdn_chunk_work *w, const segmented *g, int hv, int 
 static void run_segmented(gdn_chunk_work *w, const segmented *g)
 {
     const gdn_problem *p = w->problem;
-    const int heads = p->num_v_heads, panels = gdn_fused_panels(p);
+    const int heads = p->num_v_heads, panels = gdn_fused_panels(p, GDN_PANEL);
     const int first_pass = g->count > 1 ? g->count - 1 : 1;
 #ifdef _OPENMP
 #pragma omp for schedule(dynamic, 1)

@@ -33,10 +33,10 @@ gdn_state_place gdn_fused_state_place(const gdn_problem *p, const gdn_state_args
 }
 
 void gdn_fused_load_panel(const gdn_cpu_kernels *kernels, const gdn_problem *problem, const gdn_state_layout *layout,
-                          const void *data, int64_t offset, int panel, float *S, float *stage)
+                          const void *data, int64_t offset, gdn_columns columns, float *S, float *stage)
 {
-    const int K = problem->head_k_dim, cols = gdn_fused_panel_columns(problem, panel);
-    const int64_t at = offset + (int64_t)panel * GDN_PANEL * layout->v_stride;
+    const int K = problem->head_k_dim, cols = columns.count;
+    const int64_t at = offset + columns.first * layout->v_stride;
     if (layout->v_stride == 1) {
         kernels->load_rows(layout->dtype, K, cols, gdn_at(data, layout->dtype, at), layout->k_stride, S, GDN_PANEL);
         return;
@@ -53,10 +53,10 @@ void gdn_fused_load_panel(const gdn_cpu_kernels *kernels, const gdn_problem *pro
 }
 
 void gdn_fused_store_panel(const gdn_cpu_kernels *kernels, const gdn_problem *problem, const gdn_state_layout *layout,
-                           void *data, int64_t offset, int panel, const float *S, float *stage)
+                           void *data, int64_t offset, gdn_columns columns, const float *S, float *stage)
 {
-    const int K = problem->head_k_dim, cols = gdn_fused_panel_columns(problem, panel);
-    const int64_t at = offset + (int64_t)panel * GDN_PANEL * layout->v_stride;
+    const int K = problem->head_k_dim, cols = columns.count;
+    const int64_t at = offset + columns.first * layout->v_stride;
     if (layout->v_stride == 1) {
         kernels->store_rows(layout->dtype, K, cols, S, GDN_PANEL, gdn_at_mutable(data, layout->dtype, at),
                             layout->k_stride);
@@ -74,10 +74,10 @@ void gdn_fused_store_panel(const gdn_cpu_kernels *kernels, const gdn_problem *pr
 }
 
 gdn_ask gdn_fused_ask_panel(const gdn_problem *problem, const gdn_state_layout *layout, const void *data,
-                            int64_t offset, int panel)
+                            int64_t offset, gdn_columns columns)
 {
-    const int64_t size = gdn_float_bytes(layout->dtype), cols = gdn_fused_panel_columns(problem, panel);
-    gdn_ask ask = {.rows = gdn_at(data, layout->dtype, offset + (int64_t)panel * GDN_PANEL * layout->v_stride)};
+    const int64_t size = gdn_float_bytes(layout->dtype), cols = columns.count;
+    gdn_ask ask = {.rows = gdn_at(data, layout->dtype, offset + columns.first * layout->v_stride)};
     if (layout->v_stride == 1) {
         ask.count = problem->head_k_dim;
         ask.bytes = (int)(cols * size);

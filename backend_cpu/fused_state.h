@@ -10,10 +10,13 @@
 #include "kernels/kernels.h"
 
 /* Panels of a head's state, floats of one and of them all. A panel P stands for the state c P: c, one float, comes after its
- * [K, 32] floats, on a cache line of its own (fused_chunk.h). */
-static inline int gdn_fused_panels(const gdn_problem *problem)
+ * [K, 32] floats, on a cache line of its own (fused_chunk.h). Where there are fewer panels than threads, each has GDN_HALF_PANEL
+ * columns, in the same rows. */
+enum { GDN_HALF_PANEL = GDN_PANEL / 2 };
+
+static inline int gdn_fused_panels(const gdn_problem *problem, int width)
 {
-    return (problem->head_v_dim + GDN_PANEL - 1) / GDN_PANEL;
+    return (problem->head_v_dim + width - 1) / width;
 }
 static inline size_t gdn_fused_panel_floats(const gdn_problem *problem)
 {
@@ -25,12 +28,18 @@ static inline float *gdn_fused_panel_scale(const gdn_problem *problem, float *pa
 }
 static inline size_t gdn_fused_state_floats(const gdn_problem *problem)
 {
-    return (size_t)gdn_fused_panels(problem) * gdn_fused_panel_floats(problem);
+    return (size_t)gdn_fused_panels(problem, GDN_PANEL) * gdn_fused_panel_floats(problem);
 }
-static inline int gdn_fused_panel_columns(const gdn_problem *problem, int panel)
+
+/* Columns of V. */
+typedef struct gdn_columns {
+    int first, count;
+} gdn_columns;
+
+static inline gdn_columns gdn_fused_columns(const gdn_problem *problem, int width, int panel)
 {
-    const int left = problem->head_v_dim - panel * GDN_PANEL;
-    return left < GDN_PANEL ? left : GDN_PANEL;
+    const int first = panel * width, left = problem->head_v_dim - first;
+    return (gdn_columns){first, left < width ? left : width};
 }
 
 /* The arguments that say where states are, as either operation has them. */
@@ -56,11 +65,11 @@ gdn_state_place gdn_fused_state_place(const gdn_problem *problem, const gdn_stat
 
 /* The head's first element is `offset` elements into `data`; stage: [16, K] floats. */
 void gdn_fused_load_panel(const gdn_cpu_kernels *kernels, const gdn_problem *problem, const gdn_state_layout *layout,
-                          const void *data, int64_t offset, int panel, float *S, float *stage);
+                          const void *data, int64_t offset, gdn_columns columns, float *S, float *stage);
 void gdn_fused_store_panel(const gdn_cpu_kernels *kernels, const gdn_problem *problem, const gdn_state_layout *layout,
-                           void *data, int64_t offset, int panel, const float *S, float *stage);
+                           void *data, int64_t offset, gdn_columns columns, const float *S, float *stage);
 /* The panel's rows in that memory, to be asked for ahead of time. */
 gdn_ask gdn_fused_ask_panel(const gdn_problem *problem, const gdn_state_layout *layout, const void *data,
-                            int64_t offset, int panel);
+                            int64_t offset, gdn_columns columns);
 
 #endif
