@@ -9,13 +9,24 @@
 
 enum { B = GDN_TOKEN_BLOCK };
 
+size_t gdn_chunk_pack_place(gdn_chunk_work *w, unsigned char *base)
+{
+    const size_t C = (size_t)w->operands.C;
+    size_t used = 0;
+    w->gram = gdn_scratch_take(base, &used, C / B * C * GDN_PAIR);
+    gdn_operands_place_pack(&w->operands, base, &used);
+    return used;
+}
+
 static size_t place(gdn_chunk_work *w, const gdn_cpu_kernels *kernels, const gdn_problem *problem, int chunk,
                     unsigned char *base)
 {
     const size_t C = (size_t)gdn_round_up(chunk, B), K = (size_t)problem->head_k_dim, blocks = C / B;
-    size_t used = 0;
+    w->operands = (gdn_operands){.kernels = kernels, .K = (int)K, .C = (int)C};
+    w->own_pack = base;
+    w->pack_bytes = gdn_chunk_pack_place(w, base);
+    size_t used = w->pack_bytes;
     w->stage = gdn_scratch_take(base, &used, B * K);
-    w->gram = gdn_scratch_take(base, &used, blocks * C * GDN_PAIR);
     w->mask = gdn_scratch_take(base, &used, blocks * C * GDN_PAIR);
     const size_t strip = (size_t)kernels->strip;
     w->v = gdn_scratch_take(base, &used, strip * C * GDN_PANEL);
@@ -31,7 +42,7 @@ static size_t place(gdn_chunk_work *w, const gdn_cpu_kernels *kernels, const gdn
     w->minus_beta_gamma = gdn_scratch_take(base, &used, C);
     w->gamma = gdn_scratch_take(base, &used, C);
     w->rest = gdn_scratch_take(base, &used, C);
-    gdn_operands_place(&w->operands, kernels, (int)K, (int)C, w->mask, base, &used);
+    gdn_operands_place(&w->operands, w->mask, base, &used);
     return used;
 }
 
@@ -39,6 +50,13 @@ size_t gdn_chunk_work_bytes(const gdn_cpu_kernels *kernels, const gdn_problem *p
 {
     gdn_chunk_work unused;
     return place(&unused, kernels, problem, chunk, NULL);
+}
+
+size_t gdn_chunk_pack_bytes(const gdn_cpu_kernels *kernels, const gdn_problem *problem, int chunk)
+{
+    gdn_chunk_work unused;
+    place(&unused, kernels, problem, chunk, NULL);
+    return unused.pack_bytes;
 }
 
 void gdn_chunk_work_place(gdn_chunk_work *work, unsigned char *base)
@@ -208,8 +226,13 @@ void gdn_chunk_panels(gdn_chunk_work *w, const gdn_fused_sequence *seq, int hv, 
     const int64_t o = gdn_row_offset(&p->o, seq->row, seq->length, seq->first + t, hv);
     const int hk = gdn_key_head(p, hv) + step->next_key_heads, parts = step->parts * (end - first);
     const int share = (step->next_tokens + parts - 1) / parts;
-    const gdn_ask next_k = rows_ahead(&p->k, w->args->k, seq, hk, step->next_t, K, step->next_tokens);
-    const gdn_ask next_q = rows_ahead(&p->q, w->args->q, seq, hk, step->next_t, K, step->next_tokens);
+    gdn_ask next_k = rows_ahead(&p->k, w->args->k, seq, hk, step->next_t, K, step->next_tokens);
+    gdn_ask next_q = rows_ahead(&p->q, w->args->q, seq, hk, step->next_t, K, step->next_tokens);
+    if (w->next_pack) { /* in their stead, what another thread has made of them */
+        const int bytes = (int)(w->pack_bytes / 2) / step->next_tokens;
+        next_k = (gdn_ask){w->next_pack, step->next_tokens, bytes, bytes};
+        next_q = (gdn_ask){w->next_pack + w->pack_bytes / 2, step->next_tokens, bytes, bytes};
+    }
 
     /* The products of a strip; panels differ in what is set in the loop. */
     gdn_product residual[GDN_MAX_STRIP], output[GDN_MAX_STRIP], update[GDN_MAX_STRIP];

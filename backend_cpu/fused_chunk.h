@@ -36,8 +36,15 @@ typedef struct gdn_chunk_work {
     int chunk; /* C */
     int width; /* columns of a panel: GDN_PANEL or GDN_HALF_PANEL */
 
-    float *stage; /* [16, K] */
+    /* What gdn_chunk_pack makes and the rest only reads, with a part of the operands: in this scratch, or where another thread has
+     * made it (fused_ahead.h). */
     float *gram; /* [C / 16, C, 32]: k_j k_i | k_j q_i for i in block, j in its rows */
+    size_t pack_bytes;
+    unsigned char *own_pack; /* the place in this scratch */
+    const unsigned char *next_pack; /* that of the next chunk, if it is made already, or NULL */
+    struct gdn_ahead *ahead; /* NULL: no other thread makes any */
+
+    float *stage; /* [16, K] */
     float *mask; /* [C / 16, C, 32]: -L | P, the same places */
     float *v; /* [strip, C, 32]: R, then V' of each panel of a strip */
     float *rest_v; /* [strip, C, 32]: V', each row times its `rest` */
@@ -63,6 +70,10 @@ typedef struct gdn_chunk_checkpoints {
 /* Bytes of scratch without the states, and its layout at `base` (64-byte aligned). */
 size_t gdn_chunk_work_bytes(const gdn_cpu_kernels *kernels, const gdn_problem *problem, int chunk);
 void gdn_chunk_work_place(gdn_chunk_work *work, unsigned char *base);
+
+/* Bytes of what gdn_chunk_pack makes; where it is from now on, which returns them, too. */
+size_t gdn_chunk_pack_bytes(const gdn_cpu_kernels *kernels, const gdn_problem *problem, int chunk);
+size_t gdn_chunk_pack_place(gdn_chunk_work *work, unsigned char *base);
 
 /* Tokens t .. t + n - 1 of key head `hk`. */
 void gdn_chunk_pack(gdn_chunk_work *work, const gdn_fused_sequence *seq, int hk, int64_t t, int n);

@@ -25,7 +25,7 @@ typedef struct gdn_item_cut {
     int64_t bundles;
 } gdn_item_cut;
 
-/* Tokens of a sequence from which on half panels pay: more threads take longer to start and to wait for. */
+/* Tokens of a sequence from which on half panels and helping threads pay: more threads take longer to start and to wait for. */
 enum { GDN_LONG_SEQUENCE = 64 };
 
 /* Whether the sequences of a call have as many on average. */

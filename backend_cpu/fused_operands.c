@@ -12,39 +12,44 @@ float *gdn_scratch_take(unsigned char *base, size_t *used, size_t floats)
     return piece;
 }
 
-void gdn_operands_place(gdn_operands *o, const gdn_cpu_kernels *kernels, int K, int C, float *mask, unsigned char *base,
-                        size_t *used)
+void gdn_operands_place_pack(gdn_operands *o, unsigned char *base, size_t *used)
 {
-    const bool pairs = kernels->pair_rows != NULL, row_major = kernels->left_row_major;
-    const size_t blocks = (size_t)C / B, words = (size_t)(pairs ? K / 2 : K);
-    *o = (gdn_operands){.kernels = kernels, .K = K, .C = C};
-    o->packed = gdn_scratch_take(base, used, blocks * words * GDN_PAIR);
+    const bool pairs = o->kernels->pair_rows != NULL, row_major = o->kernels->left_row_major;
+    const size_t K = (size_t)o->K, C = (size_t)o->C, words = pairs ? K / 2 : K, depth = C / 2;
+    o->packed = gdn_scratch_take(base, used, C / B * words * GDN_PAIR);
     if (!row_major) {
         o->k = (gdn_left){o->packed, GDN_PAIR, (ptrdiff_t)words * GDN_PAIR};
         o->q = (gdn_left){base ? o->packed + B : NULL, GDN_PAIR, (ptrdiff_t)words * GDN_PAIR};
+    } else {
+        o->k = (gdn_left){gdn_scratch_take(base, used, C * words), (ptrdiff_t)words, (ptrdiff_t)(B * words)};
+        o->q_rows = gdn_scratch_take(base, used, C * K);
     }
-    if (!pairs) {
-        o->keys = o->k;
+    o->keys = o->k;
+    if (pairs) {
+        float *const keys = gdn_scratch_take(base, used, K * depth);
+        o->keys = row_major ? (gdn_left){keys, (ptrdiff_t)depth, (ptrdiff_t)(B * depth)} : (gdn_left){keys, o->K, B};
+    }
+}
+
+void gdn_operands_place(gdn_operands *o, float *mask, unsigned char *base, size_t *used)
+{
+    const bool row_major = o->kernels->left_row_major;
+    const size_t K = (size_t)o->K, C = (size_t)o->C, words = K / 2, strip = (size_t)o->kernels->strip;
+    if (!o->kernels->pair_rows) {
         o->lower = (gdn_left){base ? mask + B : NULL, GDN_PAIR, (ptrdiff_t)C * GDN_PAIR};
         return;
     }
-    const size_t depth = (size_t)C / 2; /* words along the tokens */
-    o->k_rows = gdn_scratch_take(base, used, (size_t)C * (size_t)K);
-    o->q_rows = gdn_scratch_take(base, used, (row_major ? (size_t)C : B) * (size_t)K);
-    o->state = gdn_scratch_take(base, used, (size_t)kernels->strip * words * GDN_PANEL);
-    o->v = gdn_scratch_take(base, used, 2 * (size_t)kernels->strip * depth * GDN_PANEL);
-    o->stage = gdn_scratch_take(base, used, (size_t)K * depth > B * words ? (size_t)K * depth : B * words);
-    float *keys = gdn_scratch_take(base, used, (size_t)K * depth);
-    float *lower = gdn_scratch_take(base, used, (size_t)C * depth);
+    const size_t depth = C / 2; /* words along the tokens */
+    o->k_rows = gdn_scratch_take(base, used, C * K);
+    o->state = gdn_scratch_take(base, used, strip * words * GDN_PANEL);
+    o->v = gdn_scratch_take(base, used, 2 * strip * depth * GDN_PANEL);
+    o->stage = gdn_scratch_take(base, used, K * depth > B * words ? K * depth : B * words);
+    float *const lower = gdn_scratch_take(base, used, C * depth);
     if (row_major) {
-        float *k = gdn_scratch_take(base, used, (size_t)C * words),
-              *q = gdn_scratch_take(base, used, (size_t)C * words);
-        o->k = (gdn_left){k, (ptrdiff_t)words, (ptrdiff_t)(B * words)};
-        o->q = (gdn_left){q, (ptrdiff_t)words, (ptrdiff_t)(B * words)};
-        o->keys = (gdn_left){keys, (ptrdiff_t)depth, (ptrdiff_t)(B * depth)};
+        o->q = (gdn_left){gdn_scratch_take(base, used, C * words), (ptrdiff_t)words, (ptrdiff_t)(B * words)};
         o->lower = (gdn_left){lower, (ptrdiff_t)depth, (ptrdiff_t)(B * depth)};
     } else {
-        o->keys = (gdn_left){keys, K, B};
+        o->q_rows = gdn_scratch_take(base, used, B * K);
         o->lower = (gdn_left){lower, B, (ptrdiff_t)(B * depth)};
     }
 }

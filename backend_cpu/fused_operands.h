@@ -26,10 +26,11 @@ typedef struct gdn_operands {
     float *k_rows, *q_rows, *stage; /* bfloat16 only: float32 [C, K] and [16, K]; words on their way */
 } gdn_operands;
 
-/* Lays them out at `base` + *used and moves *used on; base NULL only counts. `mask` is the float32 array of gdn_chunk_work
- * that float32 kernels use as it is. */
-void gdn_operands_place(gdn_operands *o, const gdn_cpu_kernels *kernels, int K, int C, float *mask, unsigned char *base,
-                        size_t *used);
+/* Both lay out their part of them, of which kernels, K and C are set, at `base` + *used and move *used on; base NULL only counts.
+ * First what gdn_operands_k, _q and _keys make and the rest only reads, */
+void gdn_operands_place_pack(gdn_operands *o, unsigned char *base, size_t *used);
+/* then the rest. `mask` is the float32 array of gdn_chunk_work that float32 kernels use as it is. */
+void gdn_operands_place(gdn_operands *o, float *mask, unsigned char *base, size_t *used);
 
 /* A piece of scratch on a cache line. */
 float *gdn_scratch_take(unsigned char *base, size_t *used, size_t floats);

@@ -4,7 +4,7 @@
  * advance chunk by chunk together in the second-level cache. A thread takes a few items of a sequence at once and advances
  * them span by span. Items share nothing they write, and no item's bits depend on how the others are cut, so the cut may
  * follow the thread count, and threads may take items over from one another. Where panels are fewer than threads, each item is
- * half of one. */
+ * half of one, and threads without an item prepare chunks (fused_ahead.h). */
 #include "fused_prefill.h"
 
 #include <stdio.h>
@@ -14,6 +14,7 @@
 #endif
 
 #include "float_mode.h"
+#include "fused_ahead.h"
 #include "fused_chunk.h"
 #include "fused_segments.h"
 #include "fused_share.h"
@@ -29,7 +30,8 @@ enum {
     PARAM_LANE_BYTES,
     PARAM_LANES,
     PARAM_POOL, /* panels of state of all lanes, which lie apart there, too */
-    PARAM_SEGMENTS /* offset of what segments share */
+    PARAM_SEGMENTS, /* offset of what segments share */
+    PARAM_AHEAD /* offset of chunks prepared ahead; -1: none are */
 };
 
 /* ---------------------------------------------------------------------------------------------- Plan */
@@ -82,6 +84,15 @@ static void fit_lanes(size_t room, size_t work_bytes, size_t panel_bytes, int64_
     *pool = gdn_smaller(*pool, (int64_t)((room - (size_t)*lanes * work_bytes) / panel_bytes));
 }
 
+/* The offset of room for chunks prepared ahead, or -1: they can be done without. */
+static int64_t book_ahead(const gdn_cpu_kernels *kernels, const gdn_problem *problem, int chunk, size_t max_workspace,
+                          gdn_ledger *ledger)
+{
+    const size_t align = GDN_WORKSPACE_ALIGNMENT, bytes = gdn_ahead_bytes(kernels, problem, chunk);
+    const bool fits = max_workspace == 0 || (max_workspace - ledger->total) / align * align >= bytes;
+    return fits ? (int64_t)gdn_ledger_book(ledger, "chunks prepared ahead", bytes) : -1;
+}
+
 gdn_status gdn_fused_prefill_book(const gdn_cpu_kernels *kernels, int threads, const gdn_problem *problem,
                                   size_t max_workspace, gdn_choice *choice)
 {
@@ -92,8 +103,12 @@ gdn_status gdn_fused_prefill_book(const gdn_cpu_kernels *kernels, int threads, c
     const bool segments = problem->num_segments > 1;
     const int64_t runs = segments ? problem->num_segments : problem->max_seqs;
     const int64_t heads = runs * problem->num_v_heads, panels = heads * gdn_fused_panels(problem, GDN_PANEL);
-    const bool few = !segments && panels < threads && problem->max_tokens >= GDN_LONG_SEQUENCE; /* cut in halves */
-    int64_t lanes = gdn_smaller(threads, few ? heads * gdn_fused_panels(problem, GDN_HALF_PANEL) : panels);
+    const int64_t halves = heads * gdn_fused_panels(problem, GDN_HALF_PANEL);
+    const bool few = !segments && panels < threads && problem->max_tokens >= GDN_LONG_SEQUENCE;
+    int64_t lanes = gdn_smaller(threads, panels);
+    if (few) { /* they are cut in halves, and threads that are left prepare chunks */
+        lanes = gdn_smaller(threads, halves + gdn_ahead_helpers(problem, problem->max_seqs));
+    }
     int64_t pool = segments ? 0 : lanes * gdn_fused_panels_of_thread(problem, panels, lanes);
     if (segments) { /* they keep their states themselves */
         const size_t floats = gdn_fused_segment_floats(problem, chunk);
@@ -113,6 +128,10 @@ gdn_status gdn_fused_prefill_book(const gdn_cpu_kernels *kernels, int threads, c
     choice->wave_chunks = 0;
     choice->param[PARAM_OFFSET] = (int64_t)gdn_ledger_book(&choice->ledger, "fused prefill",
                                                            (size_t)lanes * work_bytes + (size_t)pool * panel_bytes);
+    choice->param[PARAM_AHEAD] = -1;
+    if (few && lanes > panels && lanes != halves) {
+        choice->param[PARAM_AHEAD] = book_ahead(kernels, problem, chunk, max_workspace, &choice->ledger);
+    }
     choice->param[PARAM_LANE_BYTES] = (int64_t)lane_bytes;
     choice->param[PARAM_LANES] = lanes;
     choice->param[PARAM_POOL] = pool;
@@ -147,6 +166,8 @@ typedef struct gdn_team {
     gdn_item_cut cut;
     gdn_bundles bundles;
     gdn_share share;
+    bool helped; /* threads beyond the items prepare chunks for them, */
+    gdn_ahead ahead; /* here */
 } gdn_team;
 
 /* For a thread that waits: the last of these items, or half of the only one. */
@@ -171,7 +192,7 @@ static void advance(gdn_chunk_work *w, gdn_team *team, gdn_item_run *items, int 
 {
     /* NOLINTNEXTLINE(clang-analyzer-core.uninitialized.Assign): a bundle has an item at least */
     const int64_t length = items[0].s.seq.length;
-    const bool shared = team->size > 1;
+    const bool shared = team->size > 1 && (count > 1 || gdn_fused_part_panels(&items[0].part) > 1);
     for (int64_t t = items[0].t, end; t < length; t = items[0].t) {
         const int64_t most = count > 1 ? SPAN / w->chunk * w->chunk : shared ? w->chunk : length;
         end = length - t <= most ? length : t + most;
@@ -219,6 +240,27 @@ static void run_bundle(gdn_chunk_work *w, gdn_team *team, int64_t bundle)
     advance(w, team, items, count);
 }
 
+/* A thread's share of the loop over bundles, then of what others have left of theirs, or of what is to be prepared for them. */
+static void run_share(gdn_team *team, gdn_chunk_work *w, int lane)
+{
+    int turn = 0;
+    for (int64_t bundle; lane < team->bundles.lanes && (bundle = gdn_bundles_take(&team->bundles, lane, &turn)) >= 0;) {
+        run_bundle(w, team, bundle);
+        if (team->helped) {
+            gdn_ahead_ended(&team->ahead, bundle);
+        }
+    }
+    if (team->helped) {
+        gdn_ahead_help(&team->ahead, w, lane);
+        return;
+    }
+    /* A thread waits here once there are no more bundles: the scratch of an item that it takes over is not used again. */
+    gdn_item_run item;
+    while (gdn_share_take(&team->share, &item)) {
+        advance(w, team, &item, 1);
+    }
+}
+
 /* What each thread of a team does: its share of the loop over bundles, then of what others have left of theirs; or its share of the
  * loops over segments. */
 static void run_lane(gdn_team *team, int lane)
@@ -234,16 +276,9 @@ static void run_lane(gdn_team *team, int lane)
         gdn_fused_run_segments(&work, &(gdn_segments){team->run, work.chunk, scratch});
     } else {
         work.width = team->cut.width;
+        work.ahead = team->helped ? &team->ahead : NULL;
         gdn_share_begin(&team->share);
-        /* A thread waits below once there are no more bundles: the scratch of an item that it takes over is not used again. */
-        int turn = 0;
-        for (int64_t bundle; (bundle = gdn_bundles_take(&team->bundles, lane, &turn)) >= 0;) {
-            run_bundle(&work, team, bundle);
-        }
-        gdn_item_run item;
-        while (gdn_share_take(&team->share, &item)) {
-            advance(&work, team, &item, 1);
-        }
+        run_share(team, &work, lane);
     }
     if (kernels->thread_end) {
         kernels->thread_end();
@@ -251,16 +286,30 @@ static void run_lane(gdn_team *team, int lane)
     gdn_float_mode_restore(mode);
 }
 
+/* Items, bundles and helpers, for at most `lanes` threads. */
+static void choose_work(gdn_team *team, int lanes)
+{
+    const gdn_prefill_run *run = team->run;
+    const int64_t pool = run->choice->param[PARAM_POOL], ahead = run->choice->param[PARAM_AHEAD];
+    team->cut = gdn_fused_choose_cut(run, lanes, pool / lanes);
+    team->size = (int)gdn_smaller(team->cut.items, lanes);
+    gdn_fused_choose_bundle(run, team->size, pool / team->size, &team->cut);
+    team->bundles.count = team->cut.bundles;
+    team->bundles.lanes = team->size;
+    team->helped = ahead >= 0 && team->size < lanes && gdn_fused_item_panels(&team->cut) == 1;
+    team->helped = team->helped && gdn_fused_is_long(run);
+    if (team->helped) {
+        team->size = (int)gdn_smaller(lanes, team->size + gdn_ahead_helpers(run->problem, run->args->num_seqs));
+        gdn_ahead_begin(&team->ahead, team->kernels, run, &team->cut, run->workspace + ahead);
+    }
+}
+
 gdn_status gdn_fused_prefill_run(const gdn_cpu_kernels *kernels, int threads, const gdn_prefill_run *run)
 {
-    const int64_t *param = run->choice->param;
-    gdn_team team = {.kernels = kernels, .run = run, .size = (int)gdn_smaller(threads, param[PARAM_LANES])};
+    gdn_team team = {.kernels = kernels, .run = run};
+    team.size = (int)gdn_smaller(threads, run->choice->param[PARAM_LANES]);
     if (run->problem->num_segments <= 1) {
-        team.cut = gdn_fused_choose_cut(run, team.size, param[PARAM_POOL] / team.size);
-        team.size = (int)gdn_smaller(team.cut.items, team.size);
-        gdn_fused_choose_bundle(run, team.size, param[PARAM_POOL] / team.size, &team.cut);
-        team.bundles.count = team.cut.bundles;
-        team.bundles.lanes = team.size;
+        choose_work(&team, team.size);
     }
     /* A region of its own even for one thread: the loops inside must not bind to a region of the caller's. */
 #ifdef _OPENMP

@@ -2,6 +2,7 @@
 #include "fused_sequence.h"
 
 #include "cpu_state_io.h"
+#include "fused_ahead.h"
 #include "fused_rows.h"
 #include "numeric.h"
 
@@ -138,13 +139,14 @@ int64_t gdn_fused_run_span(gdn_chunk_work *w, const gdn_sequence_run *s, const g
                                          : gdn_fused_part_head(p, next, 0)) -
                                hv;
             if (step.part == 0) {
-                gdn_chunk_pack(w, &s->seq, part->first_key + i / part->heads, t, tokens);
+                gdn_ahead_pack(w, &s->seq, part, part->first_key + i / part->heads, t, tokens);
             }
             float *const S = state + (size_t)i * head_floats;
             gdn_chunk_gates(w, &s->seq, hv, t, tokens, step.first ? 1.0f : *gdn_fused_panel_scale(p, S),
                             step.last || (settle && !within));
             gdn_chunk_panels(w, &s->seq, hv, t, tokens, S, part->first_panel, part->end_panel, &step);
         }
+        gdn_ahead_passed(w, part, t + tokens);
     }
     return checkpoint;
 }

@@ -85,8 +85,7 @@ void gdn_share_leave_nothing(gdn_share *share)
     atomic_store(&share->place, EMPTY);
 }
 
-/* Another thread may need this one's processor. */
-static void wait_a_little(int times)
+void gdn_share_wait(int times)
 {
     if (times < 1000) {
         sched_yield();
@@ -110,7 +109,7 @@ bool gdn_share_take(gdn_share *share, gdn_item_run *item)
         } else if (full == EMPTY && atomic_load(&share->working) == 0) {
             break;
         } else {
-            wait_a_little(times);
+            gdn_share_wait(times);
         }
     }
     atomic_fetch_sub(&share->waiting, 1);

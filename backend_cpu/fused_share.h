@@ -50,5 +50,7 @@ void gdn_share_leave(gdn_share *share, const gdn_item_run *item);
 void gdn_share_leave_nothing(gdn_share *share);
 /* By a thread without work: waits for an item. False when no thread works any more. */
 bool gdn_share_take(gdn_share *share, gdn_item_run *item);
+/* A moment, in which another thread may have the processor; a longer one after many `times`. */
+void gdn_share_wait(int times);
 
 #endif

@@ -287,7 +287,8 @@ static void scratch_follows_the_threads_and_the_work(void **unused)
     REQUIRE(workspace_of(2, &p) <= state + 2 * thread);
     REQUIRE(workspace_of(64, &p) <= state + 32 * thread); /* 32 panels of columns */
     p.max_tokens = 1000;
-    REQUIRE(workspace_of(64, &p) <= 2 * state + 64 * thread); /* in halves, each with the room of a whole one */
+    REQUIRE(workspace_of(64, &p) <= 2 * state + 64 * thread); /* in halves, each with the room of a whole one, */
+    REQUIRE(workspace_of(1000, &p) <= 2 * state + 70 * thread); /* and chunks prepared ahead, by two threads */
     p.max_seqs = 1000;
     REQUIRE(workspace_of(1, &p) <= state + thread);
     REQUIRE(workspace_of(8, &p) <= 8 * (state + thread));
