@@ -41,12 +41,24 @@ static bool begin_own(gdn_bundles *bundles, int lane)
     return lane < bundles->count && !(atomic_fetch_or(&bundles->begun[lane / 64], bit) & bit);
 }
 
+/* Looked at before anything is written, which takes the line away from all other threads, one after the other. */
+static bool all_begun(gdn_bundles *bundles)
+{
+    const int64_t lanes = bundles->lanes < bundles->count ? bundles->lanes : bundles->count;
+    bool all = atomic_load_explicit(&bundles->next, memory_order_relaxed) + bundles->lanes >= bundles->count;
+    for (int64_t first = 0; all && first < lanes; first += 64) {
+        const uint_fast64_t own = lanes - first < 64 ? ((uint_fast64_t)1 << (lanes - first)) - 1 : UINT64_MAX;
+        all = (atomic_load_explicit(&bundles->begun[first / 64], memory_order_relaxed) & own) == own;
+    }
+    return all;
+}
+
 int64_t gdn_bundles_take(gdn_bundles *bundles, int lane, int *turn)
 {
     if ((*turn)++ == 0 && begin_own(bundles, lane)) {
         return lane;
     }
-    for (;;) {
+    while (!all_begun(bundles)) {
         const int64_t i = atomic_fetch_add(&bundles->next, 1);
         if (i + bundles->lanes < bundles->count) {
             return i + bundles->lanes;
@@ -54,12 +66,13 @@ int64_t gdn_bundles_take(gdn_bundles *bundles, int lane, int *turn)
         /* Those of threads that have not come yet. */
         const int64_t left = i - (bundles->count > bundles->lanes ? bundles->count - bundles->lanes : 0);
         if (left >= bundles->lanes) {
-            return -1;
+            break;
         }
         if (begin_own(bundles, (int)left)) {
             return left;
         }
     }
+    return -1;
 }
 
 void gdn_share_begin(gdn_share *share)
