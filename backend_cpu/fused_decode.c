@@ -1,8 +1,8 @@
 /* fused_decode.h
  *
  * Columns of a state are independent of one another. A block of them (16 rows of a [V, K] state, some columns of a [K, V]
- * one) stays in cache while it goes through all tokens of the row; it is read from memory with the first and written with
- * the last. An item of work is some blocks of one value head of one row. */
+ * one, all of a head where the row has one token) stays in cache while it goes through all tokens of the row; it is read from
+ * memory with the first and written with the last. An item of work is some blocks of one value head of one row. */
 #include "fused_decode.h"
 
 #include <stdio.h>
@@ -83,8 +83,14 @@ gdn_status gdn_fused_decode_book(int threads, const gdn_problem *problem, size_t
 
 /* --------------------------------------------------------------------------------------- One block */
 
-static void load_vectors(const gdn_decode_work *w, int64_t row, int hk, int count)
+/* Value heads of one key head share these. */
+static void load_vectors(gdn_decode_work *w, int64_t row, int hk, int count)
 {
+    if (w->row == row && w->key_head == hk) {
+        return;
+    }
+    w->row = row;
+    w->key_head = hk;
     const gdn_problem *p = w->run->problem;
     const int K = p->head_k_dim, T = p->tokens_per_row;
     float factor[GDN_MAX_DECODE_TOKENS];
@@ -101,20 +107,23 @@ static void load_vectors(const gdn_decode_work *w, int64_t row, int hk, int coun
         w->kernels->norm_factors(p->qk_norm, p->qk_norm_eps, 1.0f, count, K, source[i].dst, K, factor);
         w->kernels->scale_rows(count, K, factor, source[i].dst, K);
     }
+    for (int t = 0; t < count; t++) {
+        w->qk[t] = w->kernels->dot(K, w->q + t * K, w->k + t * K);
+    }
 }
 
 static void load_terms(const gdn_decode_work *w, int64_t row, int hv, gdn_token_terms *terms)
 {
     const gdn_problem *p = w->run->problem;
     const gdn_decode_args *a = w->run->args;
-    const int K = p->head_k_dim, T = p->tokens_per_row;
+    const int T = p->tokens_per_row;
     double gate[GDN_MAX_DECODE_TOKENS], beta[GDN_MAX_DECODE_TOKENS];
     const int64_t gate_at = gdn_row_offset(&p->gate, row, T, 0, hv), beta_at = gdn_row_offset(&p->beta, row, T, 0, hv);
     for (int t = 0; t < terms->count; t++) {
         gate[t] = (double)gdn_load_element(a->gate, p->gate.dtype, gate_at + t * p->gate.token_stride);
         beta[t] = (double)gdn_load_element(a->beta, p->beta.dtype, beta_at + t * p->beta.token_stride);
         terms->alpha[t] = (float)gate[t];
-        terms->qk[t] = w->kernels->dot(K, w->q + t * K, w->k + t * K);
+        terms->qk[t] = w->qk[t];
     }
     const gdn_gate_terms formulas = {
         .gate_form = p->gate_form,
@@ -143,7 +152,7 @@ static bool narrowing(const gdn_problem *p, const gdn_state_place *place)
            place->target_layout->dtype != p->state.dtype;
 }
 
-static void run_item(const gdn_decode_work *w, int64_t row, int hv, int first, int end)
+static void run_item(gdn_decode_work *w, int64_t row, int hv, int first, int end)
 {
     const gdn_problem *p = w->run->problem;
     const gdn_decode_args *a = w->run->args;
@@ -165,7 +174,9 @@ static void run_item(const gdn_decode_work *w, int64_t row, int hv, int first, i
     load_vectors(w, row, gdn_key_head(p, hv), terms.count);
     load_terms(w, row, hv, &terms);
     const bool in_tile = terms.count > 1 || !place.source || a->token_slots || narrowing(p, &place);
-    const int block = p->state.k_stride == 1 ? ROWS : in_tile ? COLUMNS : w->kernels->decode_columns;
+    const bool v_rows = p->state.k_stride == 1;
+    const int tiled = v_rows ? ROWS : COLUMNS, whole = v_rows ? GDN_DECODE_COLUMNS : w->kernels->decode_columns;
+    const int block = in_tile ? tiled : whole;
     for (int at = first; at < end; at += block) {
         gdn_fused_decode_block(w, &place, row, hv, at, end - at < block ? end - at : block, &terms);
     }
@@ -233,7 +244,7 @@ static gdn_decode_work work_of(const gdn_cpu_kernels *kernels, const gdn_decode_
     const size_t vectors = (size_t)p->tokens_per_row * (size_t)p->head_k_dim;
     unsigned char *base =
         run->workspace + run->choice->param[PARAM_OFFSET] + lane * run->choice->param[PARAM_LANE_BYTES];
-    gdn_decode_work work = {.kernels = kernels, .run = run, .tile = (float *)(void *)base};
+    gdn_decode_work work = {.kernels = kernels, .run = run, .row = -1, .tile = (float *)(void *)base};
     work.q = work.tile + tile_floats(p);
     work.k = work.q + vectors;
     return work;

@@ -20,19 +20,47 @@ static block_view view_of(const gdn_state_layout *layout, const void *data, int6
                         layout->k_stride == 1 ? layout->v_stride : layout->k_stride};
 }
 
-/* Elements from a block to the one that will be read after the next: one block takes less time than memory does. It is in the
- * same head, or at the same distance from the start of one of those after it. None if it may be another thread's: to ask for
- * it would take it away from there. */
-static ptrdiff_t block_ahead(const gdn_decode_work *w, const gdn_state_layout *layout, int64_t row, int hv, int first,
-                             int count)
+/* What is asked for while a block is read: gdn_decode_block's src_ahead, asking_dots and asking_update. */
+typedef struct block_ask {
+    ptrdiff_t ahead;
+    int dots, update;
+} block_ask;
+
+/* Where memory is read row after row, all of a row at a time, rows at a fixed distance are asked for: on Zen 4 8 to 10 KiB; twice or
+ * half of that takes a fifth longer. Rows ask if the one ahead is of the same row of v's and not another thread's: to ask for that
+ * would take it away from there. The update asks for rows of a [V, K] state, as it finds its own in the first-level cache. One
+ * of a [K, V] state comes from the second: the dots ask, and every other line is enough. */
+static block_ask ask_rows(const gdn_decode_work *w, const gdn_state_layout *layout, int64_t row, int hv, int first)
+{
+    enum { BYTES_AHEAD = 18 * 128 * 4 };
+    const gdn_problem *p = w->run->problem;
+    const bool v_rows = layout->k_stride == 1;
+    const int K = p->head_k_dim, V = p->head_v_dim, size = layout->dtype == GDN_DTYPE_F32 ? 4 : 2;
+    const int head_rows = v_rows ? V : K, row_bytes = (v_rows ? K : V) * size;
+    const int rows = BYTES_AHEAD / row_bytes > 1 ? BYTES_AHEAD / row_bytes : 1;
+    const int64_t stride = v_rows ? layout->v_stride : layout->k_stride;
+    if (layout->head_stride != head_rows * stride) {
+        return (block_ask){0, 0, 0};
+    }
+    const int64_t columns = (int64_t)p->num_v_heads * V, own = w->end_column - row * columns;
+    const int64_t end = (own < columns ? own : columns) * head_rows / V;
+    const int asking = (int)(end - (int64_t)hv * head_rows - (v_rows ? first : 0) - rows);
+    return (block_ask){rows * stride, v_rows ? 0 : asking, v_rows ? asking : 0};
+}
+
+/* Some columns of a [K, V] state: the block that will be read after the next, as one takes less time than memory does. It is in the
+ * same head, or at the same distance from the start of one of those after it. None if it may be another thread's. */
+static block_ask ask_block(const gdn_decode_work *w, const gdn_state_layout *layout, int64_t row, int hv, int first,
+                           int count)
 {
     enum { BLOCKS_AHEAD = 2 };
     const gdn_problem *p = w->run->problem;
     const int at = first + BLOCKS_AHEAD * count, blocks = (p->head_v_dim + count - 1) / count * count;
     if ((row * p->num_v_heads + hv) * p->head_v_dim + at >= w->end_column) {
-        return 0;
+        return (block_ask){0, 0, 0};
     }
-    return (ptrdiff_t)(at / blocks * layout->head_stride + (at % blocks - first) * layout->v_stride);
+    const int64_t ahead = at / blocks * layout->head_stride + (at % blocks - first) * layout->v_stride;
+    return (block_ask){(ptrdiff_t)ahead, p->head_k_dim, p->head_k_dim};
 }
 
 /* What one block goes through: `count` columns of v from `first` on. */
@@ -42,15 +70,16 @@ typedef struct block_run {
     const gdn_token_terms *terms;
     int count, rows, cols; /* as stored */
     block_view tile;
-    ptrdiff_t ahead;
     float *v, *o; /* [GDN_MAX_DECODE_TOKENS, GDN_DECODE_COLUMNS] */
 } block_run;
 
 /* Tokens t .. t + tokens - 1, from one place to another; `to` has the type of `from` or float32. */
-static void run_tokens(block_run *r, int t, int tokens, const block_view *from, const block_view *to, ptrdiff_t ahead)
+static void run_tokens(block_run *r, int t, int tokens, const block_view *from, const block_view *to, block_ask ask)
 {
     const gdn_problem *p = r->p;
     const int K = p->head_k_dim;
+    /* Without a tile more of the first-level cache is left, where the target has its form. */
+    const bool in_place = to->dtype == GDN_DTYPE_F32 && to->stride == r->tile.stride;
     const gdn_decode_block block = {
         .count = r->count,
         .head_k_dim = K,
@@ -66,11 +95,13 @@ static void run_tokens(block_run *r, int t, int tokens, const block_view *from, 
         .src_dtype = from->dtype,
         .src = from->data,
         .src_stride = from->stride,
-        .src_ahead = ahead,
+        .src_ahead = ask.ahead,
+        .asking_dots = ask.dots,
+        .asking_update = ask.update,
         .dst_dtype = to->dtype == GDN_DTYPE_NONE ? GDN_DTYPE_F32 : to->dtype,
         .dst = to->data,
         .dst_stride = to->stride,
-        .tile = r->tile.data,
+        .tile = in_place ? to->data : r->tile.data,
     };
     if (p->state.k_stride == 1) {
         r->w->kernels->decode_vk(&block);
@@ -86,7 +117,7 @@ static void store_block(const block_run *r, const block_view *from, const block_
 
 /* Token by token, where states after some of them are wanted in slots: all of them float32, in the tile or the target. */
 static void run_tokens_to_slots(block_run *r, int64_t row, int hv, int first, const block_view *from,
-                                const block_view *target, ptrdiff_t ahead)
+                                const block_view *target, block_ask ask)
 {
     const gdn_problem *p = r->p;
     const gdn_decode_args *a = r->w->run->args;
@@ -95,7 +126,7 @@ static void run_tokens_to_slots(block_run *r, int64_t row, int hv, int first, co
     for (int t = 0; t < count; t++) {
         const bool direct = t == count - 1 && target->dtype == GDN_DTYPE_F32;
         const block_view to = direct ? *target : r->tile;
-        run_tokens(r, t, 1, &at, &to, t == 0 ? ahead : 0);
+        run_tokens(r, t, 1, &at, &to, t == 0 ? ask : (block_ask){0, 0, 0});
         at = to;
         const int64_t slot = gdn_load_index(a->token_slots, p->slots_dtype, row * p->tokens_per_row + t);
         if (slot >= 0) {
@@ -143,20 +174,21 @@ void gdn_fused_decode_block(const gdn_decode_work *w, const gdn_state_place *pla
         target = view_of(place->target_layout, place->target,
                          place->target_offset + hv * place->target_layout->head_stride, first);
     }
-    ptrdiff_t source_ahead = 0;
+    block_ask ask = {0, 0, 0};
     if (place->source) {
         source = view_of(place->source_layout, place->source,
                          place->source_offset + hv * place->source_layout->head_stride, first);
-        source_ahead = block_ahead(w, place->source_layout, row, hv, first, count);
+        ask = v_rows || count == p->head_v_dim ? ask_rows(w, place->source_layout, row, hv, first)
+                                               : ask_block(w, place->source_layout, row, hv, first, count);
     } else {
         memset(w->tile, 0, (size_t)r.rows * (size_t)r.cols * sizeof(float));
     }
     if (has_token_slots(w, row, terms->count)) {
-        run_tokens_to_slots(&r, row, hv, first, &source, &target, source_ahead);
+        run_tokens_to_slots(&r, row, hv, first, &source, &target, ask);
     } else if (target.dtype == GDN_DTYPE_NONE || target.dtype == GDN_DTYPE_F32 || target.dtype == source.dtype) {
-        run_tokens(&r, 0, terms->count, &source, &target, source_ahead);
+        run_tokens(&r, 0, terms->count, &source, &target, ask);
     } else {
-        run_tokens(&r, 0, terms->count, &source, &r.tile, source_ahead);
+        run_tokens(&r, 0, terms->count, &source, &r.tile, ask);
         store_block(&r, &r.tile, &target);
     }
     w->kernels->store_rows(p->o.dtype, terms->count, count, r.o, GDN_DECODE_COLUMNS,

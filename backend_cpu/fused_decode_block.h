@@ -11,6 +11,9 @@
 typedef struct gdn_decode_work {
     const gdn_cpu_kernels *kernels;
     const gdn_decode_run *run;
+    int64_t row; /* whose q and k, of which key head, are in the scratch; -1: none are */
+    int key_head;
+    float qk[GDN_MAX_DECODE_TOKENS]; /* their products */
     float *q, *k; /* [T, K] */
     float *tile; /* [16, K] or [K, 32] */
     int64_t end_column; /* of v, counted through all heads and rows: from there on another thread may work */

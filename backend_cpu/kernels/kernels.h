@@ -84,7 +84,7 @@ typedef struct gdn_gate_terms {
     double beta_scale; /* LOGIT only */
 } gdn_gate_terms;
 
-/* `count` rows of a [V, K] state (16), or columns of a [K, V] one, go through `tokens` tokens:
+/* `count` rows of a [V, K] state, or columns of a [K, V] one, at most GDN_DECODE_COLUMNS, go through `tokens` tokens:
  *   u = beta (v - alpha k s);  o = scale (alpha q s + (q k) u);  s = alpha s + k u
  * src is read before dst is written, and each once; in between the state is in `tile`. */
 typedef struct gdn_decode_block {
@@ -99,12 +99,14 @@ typedef struct gdn_decode_block {
     gdn_dtype src_dtype;
     const void *src;
     ptrdiff_t src_stride;
-    ptrdiff_t
-        src_ahead; /* elements from src to what the next call will read, asked for meanwhile; 0 asks for nothing new */
+    /* Elements from what is read to what will be. The first token's dots (of [K, V]) and its update ask for it meanwhile, those of
+     * src's rows below these. */
+    ptrdiff_t src_ahead;
+    int asking_dots, asking_update;
     gdn_dtype dst_dtype; /* that of src or float32 */
     void *dst; /* may be src, or the tile; NULL: the state is not wanted */
     ptrdiff_t dst_stride;
-    float *tile; /* [count, head_k_dim] or [head_k_dim, count]; for more than one token. May be src */
+    float *tile; /* several tokens: [count, head_k_dim] or [head_k_dim, count]. May be src; or dst, of such rows */
 } gdn_decode_block;
 
 typedef struct gdn_cpu_kernels {

@@ -26,6 +26,7 @@ GDN_INLINE void kv_dots(const gdn_decode_block *b, int col, vf u[DECODE_VECTORS]
     const int K = b->head_k_dim;
     const float *const k = b->k, *const q = b->q;
     const ptrdiff_t stride = b->src_stride, ahead = b->src_ahead;
+    const int asking = b->asking_dots;
     const void *const src = b->src;
     vf qs[DECODE_VECTORS];
     GDN_UNROLL
@@ -40,7 +41,7 @@ GDN_INLINE void kv_dots(const gdn_decode_block *b, int col, vf u[DECODE_VECTORS]
             const vf x = load_any(SRC, src, at);
             u[c] = vf_fma(x, kd, u[c]);
             qs[c] = vf_fma(x, qd, qs[c]);
-            if (c * VF_LANES / kv_line(SRC) % 2 == 0) {
+            if (d < asking && c * VF_LANES / kv_line(SRC) % 2 == 0) {
                 decode_ask(SRC, src, at + ahead, c * VF_LANES);
             }
         }
@@ -60,13 +61,14 @@ GDN_INLINE void kv_update(const gdn_decode_block *b, int t, int col, const vf u[
     const vf alpha = vf_set1(b->alpha[t]);
     void *const dst = b->dst;
     const ptrdiff_t dst_stride = b->dst_stride, ahead = b->src_ahead;
+    const int asking = b->asking_update;
     for (int d = 0; d < K; d++) {
         const vf kd = vf_set1(k[d]);
         GDN_UNROLL
         for (int c = 0; c < VECTORS; c++) {
             const ptrdiff_t at = d * src_stride + col + c * VF_LANES;
             const vf x = load_any(SRC, src, at);
-            if (ASK && c * VF_LANES / kv_line(SRC) % 2 != 0) {
+            if (ASK && d < asking && c * VF_LANES / kv_line(SRC) % 2 != 0) {
                 decode_ask(SRC, src, at + ahead, c * VF_LANES);
             }
             store_any(DST, dst, d * dst_stride + col + c * VF_LANES, vf_fma(kd, u[c], vf_mul(alpha, x)));
@@ -82,6 +84,7 @@ GDN_INLINE void kv_update_dots(const gdn_decode_block *b, int t, int col, vf u[D
     const vf alpha = vf_set1(b->alpha[t]);
     float *const tile = b->tile + col;
     const ptrdiff_t ahead = b->src_ahead;
+    const int asking = b->asking_update;
     vf ks[DECODE_VECTORS], qs[DECODE_VECTORS];
     GDN_UNROLL
     for (int c = 0; c < VECTORS; c++) {
@@ -93,7 +96,7 @@ GDN_INLINE void kv_update_dots(const gdn_decode_block *b, int t, int col, vf u[D
         for (int c = 0; c < VECTORS; c++) {
             const ptrdiff_t at = d * src_stride + col + c * VF_LANES;
             const vf x = vf_fma(kd, u[c], vf_mul(alpha, load_any(SRC, src, at)));
-            if (ASK && c * VF_LANES / kv_line(SRC) % 2 != 0) {
+            if (ASK && d < asking && c * VF_LANES / kv_line(SRC) % 2 != 0) {
                 decode_ask(SRC, src, at + ahead, c * VF_LANES);
             }
             vf_store(tile + d * tile_stride + c * VF_LANES, x);

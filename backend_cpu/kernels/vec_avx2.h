@@ -27,6 +27,12 @@ static inline void vf_store(float *p, vf x)
 {
     _mm256_storeu_ps(p, x);
 }
+/* x in a register: compilers load what two instructions use twice, and each load takes its turn at the cache. */
+static inline vf vf_keep(vf x)
+{
+    __asm__("" : "+x"(x));
+    return x;
+}
 static inline vf vf_zero(void)
 {
     return _mm256_setzero_ps();

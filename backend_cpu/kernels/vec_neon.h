@@ -27,6 +27,11 @@ static inline void vf_store(float *p, vf x)
 {
     vst1q_f32(p, x);
 }
+/* What two instructions use is loaded once anyway. */
+static inline vf vf_keep(vf x)
+{
+    return x;
+}
 static inline vf vf_zero(void)
 {
     return vdupq_n_f32(0.0f);

@@ -9,7 +9,7 @@ static float state[BIG], out[BIG], wanted[BIG], tile[BIG];
 static float k[TOKENS * MAX_K], q[TOKENS * MAX_K], v[TOKENS * COLUMNS], o[TOKENS * COLUMNS], o_wanted[TOKENS * COLUMNS];
 
 typedef struct shape {
-    bool kv;
+    bool kv, dense; /* dense: rows lie side by side */
     int K, count;
 } shape;
 
@@ -30,7 +30,8 @@ static gdn_decode_block block_of(const shape *s, gdn_dtype dtype, const gdn_deco
     fill(k, TOKENS * MAX_K);
     fill(q, TOKENS * MAX_K);
     fill(v, TOKENS * COLUMNS);
-    for (int i = 0; i < rows_of(s) * (cols_of(s) + 3); i++) {
+    const int cols = cols_of(s);
+    for (int i = 0; i < rows_of(s) * (cols + 3); i++) {
         gdn_store_element(state, dtype, i, (float)random_normal(&source));
     }
     for (int i = 0; i < TOKENS * MAX_K; i++) {
@@ -44,9 +45,12 @@ static gdn_decode_block block_of(const shape *s, gdn_dtype dtype, const gdn_deco
     b.o = o;
     b.src_dtype = b.dst_dtype = dtype;
     b.src = state;
-    b.src_stride = cols_of(s) + 3;
+    b.src_stride = s->dense ? cols : cols + 3;
+    b.src_ahead = 16 * b.src_stride;
+    b.asking_dots = rows_of(s) / 3;
+    b.asking_update = rows_of(s) / 2;
     b.dst = out;
-    b.dst_stride = cols_of(s) + 5;
+    b.dst_stride = s->dense ? cols : cols + 5;
     b.tile = tile;
     return b;
 }
@@ -59,17 +63,25 @@ static void run(const gdn_cpu_kernels *kernels, const shape *s, const gdn_decode
 static const float alpha[TOKENS] = {0.875f, 0.5f, 1.0f, 0.0f, 0.75f}, beta[TOKENS] = {0.4f, 1.0f, 0.0f, 0.9f, 0.3f},
                    qk[TOKENS] = {0.2f, -0.7f, 1.5f, 0.1f, -0.2f};
 
-static void each_shape(void (*check)(const gdn_cpu_kernels *kernels, const shape *s, const gdn_decode_block *terms))
+typedef void check_shape(const gdn_cpu_kernels *kernels, const shape *s, const gdn_decode_block *terms);
+
+static void each_count(const gdn_cpu_kernels *kernels, shape s, check_shape *check)
+{
+    const gdn_decode_block terms = {.alpha = alpha, .beta = beta, .qk = qk, .scale = 0.3f};
+    for (s.count = 16; s.count <= COLUMNS; s.count += 16) {
+        check(kernels, &s, &terms);
+    }
+}
+
+static void each_shape(check_shape *check)
 {
     for (int t = 0; t < num_tables; t++) {
-        for (int K = 16; K <= MAX_K; K += 32) {
-            for (int kv = 0; kv < 2; kv++) {
-                for (int count = 16; count <= (kv ? COLUMNS : 16); count += 16) {
-                    const shape s = {kv == 1, K, count};
-                    const gdn_decode_block terms = {.alpha = alpha, .beta = beta, .qk = qk, .scale = 0.3f};
-                    check(tables[t], &s, &terms);
-                }
+        for (int kv = 0; kv < 2; kv++) {
+            for (int K = 16; K <= MAX_K; K += 32) {
+                each_count(tables[t], (shape){.kv = kv == 1, .K = K}, check);
             }
+            each_count(tables[t], (shape){.kv = kv == 1, .dense = true, .K = 64}, check);
+            each_count(tables[t], (shape){.kv = kv == 1, .dense = true, .K = 128}, check);
         }
     }
 }
@@ -107,7 +119,7 @@ static void check_twin(const gdn_cpu_kernels *kernels, const shape *s, const gdn
     }
 }
 
-/* Several tokens at once, one at a time, into another place, in place, and without a place: the same bits. */
+/* Several tokens at once, one at a time, into another place, in place, without a place, and without a tile: the same bits. */
 static void check_itself(const gdn_cpu_kernels *kernels, const shape *s, const gdn_decode_block *terms)
 {
     const int rows = rows_of(s), cols = cols_of(s);
@@ -123,6 +135,13 @@ static void check_itself(const gdn_cpu_kernels *kernels, const shape *s, const g
         require_same("decode without a state", kernels, o + t * COLUMNS, o_wanted + t * COLUMNS,
                      (size_t)s->count * sizeof(float));
     }
+    b.dst = wanted;
+    b.tile = wanted;
+    if (s->kv ? b.dst_stride == s->count : b.dst_stride == s->K) {
+        run(kernels, s, &b);
+        require_same("decode without a tile", kernels, wanted, out, (size_t)(rows * cols) * sizeof(float));
+    }
+    b.tile = tile;
     b.dst = state;
     b.tokens = 1;
     for (int t = 0; t < TOKENS; t++) {
