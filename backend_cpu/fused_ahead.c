@@ -133,7 +133,7 @@ static void look(const gdn_ahead *a, int64_t ring, int64_t *least, int64_t *most
     }
 }
 
-/* Takes the place of `chunk`, unless that is there or on its way, or the chunk before it still is. */
+/* Takes the place of `chunk`, unless that is there or on its way, or a slow thread still fills the place with one before it. */
 static bool take_place(const gdn_ahead *a, int64_t ring, int64_t chunk)
 {
     word *const at = place_word(a, ring, chunk);
@@ -174,7 +174,7 @@ void gdn_ahead_help(const gdn_ahead *a, gdn_chunk_work *w, int lane)
             ended = ended && least == ENDED;
             prepared = (least != ENDED && prepare_one(a, w, ring, least, most)) || prepared;
         }
-        idle = prepared ? 0 : idle + 1;
+        idle = prepared ? 0 : idle + (idle < 1000);
         if (!prepared && !ended) {
             gdn_share_wait(idle);
         }

@@ -7,6 +7,7 @@
 
 #include <pthread.h>
 #include <sched.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 
 /* ------------------------------------------------------------------------------------- Whole calls */
@@ -90,7 +91,7 @@ static void with_rounded_products_too(void **unused)
     for (size_t n = 0; n < COUNT_OF(names) * COUNT_OF(specs); n++) {
         case_spec spec = specs[n / COUNT_OF(names)];
         spec.head_k_dim = 64;
-        spec.head_v_dim = 80;
+        spec.head_v_dim = spec.head_v_dim ? spec.head_v_dim : 80;
         spec.numerics = GDN_NUMERICS_BF16;
         test_case alone;
         case_build(&alone, &spec);
@@ -172,13 +173,39 @@ typedef struct ring {
     gdn_ahead ahead;
     gdn_sequence_run s;
     unsigned char *base;
+    const gdn_cpu_kernels *helping; /* those of threads that help */
 } ring;
 
-static gdn_chunk_work make_work(ring *r, gdn_ahead *ahead)
+/* One head in so many items. */
+static void open_ring(ring *r, int items)
 {
-    const size_t bytes = gdn_chunk_work_bytes(kernels, &r->c.problem, CHUNK);
+    case_build(&r->c, &(case_spec){.label = "ring", .seed = 4, .head_k_dim = 32, .length = CHUNKS * CHUNK});
+    r->args = case_prefill_args_before(&r->c);
+    r->choice = (gdn_choice){.chunk_size = CHUNK};
+    r->run = (gdn_prefill_run){.problem = &r->c.problem, .args = &r->args, .choice = &r->choice};
+    REQUIRE(gdn_fused_find_sequence(&r->run, 0, &r->s));
+    const size_t bytes = gdn_ahead_bytes(kernels, &r->c.problem, CHUNK);
+    r->base = aligned_alloc(GDN_WORKSPACE_ALIGNMENT,
+                            (bytes + GDN_WORKSPACE_ALIGNMENT - 1) / GDN_WORKSPACE_ALIGNMENT * GDN_WORKSPACE_ALIGNMENT);
+    REQUIRE(r->base != NULL);
+    memset(r->base, 0xff, bytes);
+    const gdn_item_cut cut = {
+        .keys = 1, .key_parts = 1, .heads = 1, .head_parts = 1, .panels = 1, .panel_parts = items, .items = items};
+    gdn_ahead_begin(&r->ahead, kernels, &r->run, &cut, r->base);
+    r->helping = kernels;
+}
+
+static void close_ring(ring *r)
+{
+    free(r->base);
+    case_free(&r->c);
+}
+
+static gdn_chunk_work make_work(ring *r, const gdn_cpu_kernels *of, gdn_ahead *ahead)
+{
+    const size_t bytes = gdn_chunk_work_bytes(of, &r->c.problem, CHUNK);
     gdn_chunk_work work = {
-        .kernels = kernels, .problem = &r->c.problem, .args = &r->args, .chunk = CHUNK, .width = GDN_HALF_PANEL};
+        .kernels = of, .problem = &r->c.problem, .args = &r->args, .chunk = CHUNK, .width = GDN_HALF_PANEL};
     unsigned char *const base = aligned_alloc(64, (bytes + 63) / 64 * 64);
     REQUIRE(base != NULL);
     gdn_chunk_work_place(&work, base);
@@ -189,7 +216,7 @@ static gdn_chunk_work make_work(ring *r, gdn_ahead *ahead)
 static void *help(void *data)
 {
     ring *const r = data;
-    gdn_chunk_work work = make_work(r, NULL);
+    gdn_chunk_work work = make_work(r, r->helping, NULL);
     gdn_ahead_help(&r->ahead, &work, 1);
     free(work.own_pack);
     return NULL;
@@ -213,20 +240,8 @@ static void pass_through(int behind, int *found)
 {
     ring r;
     pthread_t threads[THREADS];
-    case_build(&r.c, &(case_spec){.label = "ring", .seed = 4, .head_k_dim = 32, .length = CHUNKS * CHUNK});
-    r.args = case_prefill_args_before(&r.c);
-    r.choice = (gdn_choice){.chunk_size = CHUNK};
-    r.run = (gdn_prefill_run){.problem = &r.c.problem, .args = &r.args, .choice = &r.choice};
-    REQUIRE(gdn_fused_find_sequence(&r.run, 0, &r.s));
-    const size_t bytes = gdn_ahead_bytes(kernels, &r.c.problem, CHUNK);
-    r.base = aligned_alloc(GDN_WORKSPACE_ALIGNMENT,
-                           (bytes + GDN_WORKSPACE_ALIGNMENT - 1) / GDN_WORKSPACE_ALIGNMENT * GDN_WORKSPACE_ALIGNMENT);
-    REQUIRE(r.base != NULL);
-    memset(r.base, 0xff, bytes);
-    const gdn_item_cut cut = {
-        .keys = 1, .key_parts = 1, .heads = 1, .head_parts = 1, .panels = 1, .panel_parts = ITEMS, .items = ITEMS};
-    gdn_ahead_begin(&r.ahead, kernels, &r.run, &cut, r.base);
-    gdn_chunk_work work = make_work(&r, &r.ahead), plain = make_work(&r, NULL);
+    open_ring(&r, ITEMS);
+    gdn_chunk_work work = make_work(&r, kernels, &r.ahead), plain = make_work(&r, kernels, NULL);
     for (int i = 0; i < THREADS; i++) {
         REQUIRE(pthread_create(&threads[i], NULL, help, &r) == 0);
     }
@@ -255,8 +270,7 @@ static void pass_through(int behind, int *found)
     }
     free(work.own_pack);
     free(plain.own_pack);
-    free(r.base);
-    case_free(&r.c);
+    close_ring(&r);
 }
 
 static void a_chunk_is_found_and_stays_until_all_have_read_it(void **unused)
@@ -272,6 +286,57 @@ static void a_chunk_is_found_and_stays_until_all_have_read_it(void **unused)
     pass_through(CHUNKS, found); /* the second begins when the first has ended */
 }
 
+/* A helper that stops in the middle of its first chunk until it is let go. */
+static atomic_int stop, stopped;
+
+static void transpose_and_stop(int rows, int cols, const float *src, ptrdiff_t lds, const float *scale, float *dst,
+                               ptrdiff_t ldd)
+{
+    kernels->transpose(rows, cols, src, lds, scale, dst, ldd);
+    if (!atomic_exchange(&stopped, 1)) {
+        while (atomic_load(&stop)) {
+            sched_yield();
+        }
+    }
+}
+
+static void a_place_that_is_being_filled_is_nobody_elses(void **unused)
+{
+    (void)unused;
+    enum { PLACES = 16, SLOW = GDN_AHEAD_LEAD, NEXT = SLOW + PLACES }; /* NEXT has the place of SLOW */
+    ring r;
+    pthread_t slow, other;
+    gdn_cpu_kernels stopping = *kernels;
+    stopping.transpose = transpose_and_stop;
+    open_ring(&r, 1);
+    r.helping = &stopping;
+    gdn_chunk_work work = make_work(&r, kernels, &r.ahead), plain = make_work(&r, kernels, NULL);
+    atomic_store(&stopped, 0);
+    atomic_store(&stop, 1);
+    REQUIRE(pthread_create(&slow, NULL, help, &r) == 0);
+    while (!atomic_load(&stopped)) {
+        sched_yield();
+    }
+    assert_false(finds(&r, &work, 0, SLOW));
+    says_passed(&work, 0, NEXT - GDN_AHEAD_LEAD - 2); /* helpers go on from the chunk before NEXT */
+    REQUIRE(pthread_create(&other, NULL, help, &r) == 0);
+    while (!finds(&r, &work, 0, NEXT + 1)) {
+        sched_yield();
+    }
+    assert_false(finds(&r, &work, 0, NEXT));
+    atomic_store(&stop, 0);
+    while (!finds(&r, &work, 0, NEXT)) {
+        sched_yield();
+    }
+    gdn_chunk_pack(&plain, &r.s.seq, 0, NEXT * CHUNK, CHUNK);
+    REQUIRE(memcmp(work.gram, plain.gram, work.pack_bytes) == 0);
+    gdn_ahead_ended(&r.ahead, 0);
+    REQUIRE(pthread_join(slow, NULL) == 0 && pthread_join(other, NULL) == 0);
+    free(work.own_pack);
+    free(plain.own_pack);
+    close_ring(&r);
+}
+
 int main(void)
 {
     if (!test_backend_is_host()) {
@@ -279,6 +344,7 @@ int main(void)
     }
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_chunk_is_found_and_stays_until_all_have_read_it),
+        cmocka_unit_test(a_place_that_is_being_filled_is_nobody_elses),
         cmocka_unit_test(threads_without_a_panel_change_no_bit),
         cmocka_unit_test(with_rounded_products_too),
         cmocka_unit_test(caps_change_no_bit),
