@@ -1,8 +1,9 @@
 /* fused_decode.h
  *
  * Columns of a state are independent of one another. A block of them (16 rows of a [V, K] state, some columns of a [K, V]
- * one, all of a head where the row has one token) stays in cache while it goes through all tokens of the row; it is read from
- * memory with the first and written with the last. An item of work is some blocks of one value head of one row. */
+ * one; of either up to a whole head where the row has one token) stays in cache while it goes through all tokens of the row;
+ * it is read from memory with the first and written with the last. An item of work is some blocks of one value head of one
+ * row. */
 #include "fused_decode.h"
 
 #include <stdio.h>

@@ -22,8 +22,8 @@ void gdn_fused_pass_on(const gdn_sequence_run *s, const gdn_item_part *part);
 int64_t gdn_fused_checkpoints_from(const gdn_sequence_run *s, int64_t t);
 
 /* Tokens first .. end - 1 of one item: its heads advance chunk by chunk together; those of one key head share what
- * gdn_chunk_pack makes. At the end of the sequence, or of the span if `settle`, states are whole, with c = 1. Then `next` follows, from token next_t on. Returns the first checkpoint that is left, of those from
- * `checkpoint` on. */
+ * gdn_chunk_pack makes. At the end of the sequence, or of the span if `settle`, states are whole, with c = 1. Then `next`
+ * follows, from token next_t on. Returns the first checkpoint that is left, of those from `checkpoint` on. */
 int64_t gdn_fused_run_span(gdn_chunk_work *w, const gdn_sequence_run *s, const gdn_item_part *part, float *state,
                            int64_t first, int64_t end, bool settle, const gdn_item_part *next, int64_t next_t,
                            int64_t checkpoint);
