@@ -123,11 +123,19 @@ static void with_rounded_products_too(void **unused)
     NO_COMPLAINTS(complaints);
 }
 
-static size_t workspace_of(gdn_context *context, const gdn_problem *problem)
+static bool books_chunks(const gdn_plan *plan)
+{
+    static char text[16384];
+    REQUIRE_OK(gdn_plan_describe(plan, text, sizeof(text), NULL));
+    return strstr(text, "chunks prepared ahead") != NULL;
+}
+
+static size_t workspace_of(gdn_context *context, const gdn_problem *problem, bool *booked)
 {
     gdn_plan *plan = NULL;
     REQUIRE_OK(gdn_plan_create(&plan, context, problem));
     const size_t size = gdn_plan_workspace_size(plan);
+    *booked = books_chunks(plan);
     gdn_plan_destroy(&plan);
     return size;
 }
@@ -137,23 +145,31 @@ static void caps_change_no_bit(void **unused)
 {
     (void)unused;
     case_spec spec = {.label = "cap", .seed = 8, .head_k_dim = 64, .head_v_dim = 80, .length = 300};
-    gdn_context *context = context_with(NULL, 16);
+    gdn_context *one = context_with(NULL, 1), *context = context_with(NULL, 16);
     test_case free_of_it;
     case_build(&free_of_it, &spec);
     int complaints = check_built_case(context, &free_of_it);
-    for (size_t cap = workspace_of(context, &free_of_it.problem); cap > 0; cap -= cap / 8 + 1) {
+    bool booked;
+    const size_t least = workspace_of(one, &free_of_it.problem, &booked);
+    assert_false(booked);
+    const size_t whole = workspace_of(context, &free_of_it.problem, &booked);
+    assert_int_equal(booked, whole > least); /* they are equal without OpenMP */
+    gdn_context_destroy(&one);
+    for (size_t cap = whole; cap > 0; cap -= cap / 8 + 1) {
         test_case capped;
         spec.max_workspace = cap;
         case_build(&capped, &spec);
         gdn_plan *plan = NULL;
         if (gdn_plan_create(&plan, context, &capped.problem) == GDN_OK) {
             REQUIRE(gdn_plan_workspace_size(plan) <= cap);
+            booked = books_chunks(plan);
             gdn_plan_destroy(&plan);
             REQUIRE_OK(case_run(context, &capped, NULL));
             complaints += same_results(&free_of_it, &capped);
         }
         case_free(&capped);
     }
+    assert_false(booked);
     case_free(&free_of_it);
     gdn_context_destroy(&context);
     NO_COMPLAINTS(complaints);
