@@ -32,7 +32,7 @@ typedef struct block_ask {
  * of a [K, V] state comes from the second: the dots ask, and every other line is enough. */
 static block_ask ask_rows(const gdn_decode_work *w, const gdn_state_layout *layout, int64_t row, int hv, int first)
 {
-    enum { BYTES_AHEAD = 18 * 128 * 4 };
+    enum { BYTES_AHEAD = 18 * 128 * 4, TOGETHER = 8 }; /* rows that a kernel takes side by side, at most */
     const gdn_problem *p = w->run->problem;
     const bool v_rows = layout->k_stride == 1;
     const int K = p->head_k_dim, V = p->head_v_dim, size = layout->dtype == GDN_DTYPE_F32 ? 4 : 2;
@@ -45,7 +45,7 @@ static block_ask ask_rows(const gdn_decode_work *w, const gdn_state_layout *layo
     const int64_t columns = (int64_t)p->num_v_heads * V, own = w->end_column - row * columns;
     const int64_t end = (own < columns ? own : columns) * head_rows / V;
     const int asking = (int)(end - (int64_t)hv * head_rows - (v_rows ? first : 0) - rows);
-    return (block_ask){rows * stride, v_rows ? 0 : asking, v_rows ? asking : 0};
+    return (block_ask){rows * stride, v_rows ? 0 : asking, v_rows ? asking / TOGETHER * TOGETHER : 0};
 }
 
 /* Some columns of a [K, V] state: the block that will be read after the next, as one takes less time than memory does. It is in the
