@@ -25,7 +25,8 @@
  *   Forks     a child may use CPU contexts of before the fork (on how many threads: docs/environment.md),
  *             but no CUDA context, nor CUDA at all where the parent has used it.
  *   Stack     on a CPU a call takes less than 32 KiB of the calling thread's stack, and as much of that
- *             of each thread that OpenMP gives it. What a BLAS library takes is its own.
+ *             of each thread that OpenMP gives it. What OpenMP and a BLAS library take is their own: libgomp
+ *             takes 128 bytes of the caller's for each thread.
  *   Streams   `stream` is a cudaStream_t for a CUDA context (NULL: the default stream) and ignored
  *             by a CPU context. CUDA calls return when the work is queued.
  */
