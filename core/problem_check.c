@@ -122,9 +122,11 @@ static gdn_status check_token_layout(const gdn_problem *p, const gdn_layout *lay
         dims.size[dims.rank - 2] = 1;
     }
     if (output && !gdn_dims_are_apart(&dims)) {
-        return GDN_INVALID("%s: strides row %lld, token %lld, head %lld, must keep %lld heads of %lld elements apart",
-                           name, (long long)layout->row_stride, (long long)layout->token_stride,
-                           (long long)layout->head_stride, (long long)heads, (long long)dim);
+        return GDN_INVALID(
+            "%s: strides row %lld, token %lld, head %lld, must keep %lld heads of %lld elements apart, at "
+            "the problem's maxima",
+            name, (long long)layout->row_stride, (long long)layout->token_stride, (long long)layout->head_stride,
+            (long long)heads, (long long)dim);
     }
     return GDN_OK;
 }
@@ -181,14 +183,15 @@ static gdn_status check_state_layout(const gdn_problem *p, const gdn_state_layou
     gdn_dims_add(&dims, p->head_v_dim, layout->v_stride);
     gdn_dims_add(&dims, p->num_v_heads, layout->head_stride);
     /* The pool's size is a run's argument: two slots show whether the stride clears one. */
-    gdn_dims_add(&dims, slots > 2 ? slots : 2, layout->slot_stride);
+    const int64_t least = slots > 2 ? slots : 2;
+    gdn_dims_add(&dims, least, layout->slot_stride);
     return gdn_dims_are_apart(&dims)
                ? GDN_OK
-               : GDN_INVALID("%s: strides slot %lld, head %lld, v %lld, k %lld, must keep %d heads of %d x %d elements "
-                             "apart within 2^58 elements",
+               : GDN_INVALID("%s: strides slot %lld, head %lld, v %lld, k %lld, must keep %lld slots of %d heads of "
+                             "%d x %d elements apart within 2^58 elements",
                              name, (long long)layout->slot_stride, (long long)layout->head_stride,
-                             (long long)layout->v_stride, (long long)layout->k_stride, (int)p->num_v_heads,
-                             (int)p->head_v_dim, (int)p->head_k_dim);
+                             (long long)layout->v_stride, (long long)layout->k_stride, (long long)least,
+                             (int)p->num_v_heads, (int)p->head_v_dim, (int)p->head_k_dim);
 }
 
 static gdn_status check_states(const gdn_problem *p)

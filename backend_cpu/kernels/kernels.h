@@ -86,7 +86,8 @@ typedef struct gdn_gate_terms {
 
 /* `count` rows of a [V, K] state, or columns of a [K, V] one, at most GDN_DECODE_COLUMNS, go through `tokens` tokens:
  *   u = beta (v - alpha k s);  o = scale (alpha q s + (q k) u);  s = alpha s + k u
- * src is read before dst is written, and each once; in between the state is in `tile`. */
+ * A row (of [K, V]: a column) of src is read before it is written to dst, which may be src; where there are several tokens, the
+ * state is in `tile` in between, which may be dst. */
 typedef struct gdn_decode_block {
     int count; /* a multiple of 16 */
     int head_k_dim; /* a multiple of 16 */

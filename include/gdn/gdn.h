@@ -290,7 +290,8 @@ typedef enum gdn_checkpoint_form {
  * Element d of head h of token t is at  t * token_stride + h * head_stride + d  for packed sequences.
  * An equal-length batch and a decode call add  row * row_stride  and count t within the row; row_stride 0
  * there means tokens of a row * token_stride. q, k, v, o have unit stride in d; gate and beta have no d.
- * Inputs may have any strides >= 0 (0 broadcasts a head); those of o must keep its elements apart. */
+ * Inputs may have any strides >= 0 (0 broadcasts a head); those of o must keep its elements apart, at the
+ * problem's maxima. */
 typedef struct gdn_layout {
     gdn_dtype dtype;
     uint32_t alignment;
@@ -304,7 +305,8 @@ typedef struct gdn_layout {
  * One of v_stride and k_stride is 1 and the other at least that dimension ([V, K] storage, the
  * default: k_stride 1, v_stride head_k_dim; [K, V] storage: v_stride 1, k_stride head_v_dim).
  * dtype is F32 (default), BF16 or F16; a 16-bit state is rounded once for each stored copy. alignment is
- * as in gdn_layout. */
+ * as in gdn_layout. Strides must keep all elements apart: of max_seqs slots, in checkpoints of
+ * max_checkpoints, and of two at least. */
 typedef struct gdn_state_layout {
     gdn_dtype dtype;
     uint32_t alignment;
