@@ -183,7 +183,7 @@ void gdn_operands_solve(const gdn_operands *o, const gdn_product *residual, int 
         return;
     }
     const int floats = o->C / 2 * GDN_PANEL, filled = rows / 2 * GDN_PANEL;
-    float *pairs[GDN_MAX_STRIP], *rest_pairs[GDN_MAX_STRIP];
+    float *pairs[GDN_MAX_STRIP] = {NULL}, *rest_pairs[GDN_MAX_STRIP] = {NULL};
     for (int i = 0; i < count; i++) {
         pairs[i] = o->v + 2 * i * floats;
         rest_pairs[i] = pairs[i] + floats;
